@@ -227,10 +227,12 @@ class Checkpoint(Mapping[str, np.ndarray]):
 
     def history(self) -> dict[str, np.ndarray]:
         """The values of each metric at the evaluations of the run, oldest first; NaN where one was not computed."""
+        if "state/history/names" in self:
+            return dict(zip(self["state/history/names"].tolist(), self["state/history/values"]))
         return {_series(name): self["state/history/" + name] for name in self._under("state/history")}
 
 
-def _series(link: str) -> str:
+def _series(link: str) -> str:  # of a dataset of an older file
     for code, character in (("%2F", "/"), ("%2E", "."), ("%25", "%")):
         link = link.replace(code, character)
     return link

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,16 +17,10 @@ namespace lockstep {
 
 namespace {
 
-constexpr const char *kHistory = "/state/history", *kProducts = "/state/products";
+constexpr const char *kHistory = "/state/history", *kNames = "/state/history/names", *kValues = "/state/history/values",
+                     *kProducts = "/state/products";
 
-/// The link name of a series in the file. Names hold class labels and variables, so they may contain '/' or be ".".
-std::string link_name(const std::string& series) {
-  if (series == ".") return "%2E";
-  std::string link;
-  for (const char c : series) link += c == '/' ? "%2F" : c == '%' ? "%25" : std::string(1, c);
-  return link;
-}
-
+/// The series of a dataset of an older file.
 std::string series_name(const std::string& link) {
   std::string series;
   for (std::size_t i = 0; i < link.size(); ++i) {
@@ -90,9 +85,15 @@ void write_state(H5File& file, const TrainState& state) {
     }
   });
   if (!state.products.empty()) file.write_text(kProducts, state.products);
-  for (const auto& [name, values] : state.history.all()) {
-    file.write<double>(join(kHistory, "/", link_name(name)), values, {static_cast<std::int64_t>(values.size())});
+  if (state.history.all().empty()) return;
+  std::vector<std::string> names;
+  std::vector<double> values;
+  for (const auto& [name, series] : state.history.all()) {
+    names.push_back(name);
+    values.insert(values.end(), series.begin(), series.end());
   }
+  file.write_text(kNames, names);
+  file.write<double>(kValues, values, {static_cast<std::int64_t>(names.size()), state.history.size()});
 }
 
 TrainState read_state(const H5File& file) {
@@ -109,9 +110,21 @@ TrainState read_state(const H5File& file) {
   });
   if (file.has(kProducts)) state.products = file.read_text(kProducts);
   std::map<std::string, std::vector<double>> series;
-  // Older files have a group for each '/' in a name.
-  for (const std::string& dataset : file.datasets_under(kHistory))
-    series[series_name(dataset.substr(std::string_view(kHistory).size() + 1))] = file.read<double>(dataset);
+  if (file.has(kNames)) {
+    const std::vector<std::string> names = file.read_text(kNames);
+    const std::vector<double> values = file.read<double>(kValues);
+    const std::size_t records = values.size() / std::max<std::size_t>(1, names.size());
+    require_data(names.size() * records == values.size(), "history: ", values.size(), " values of ", names.size(),
+                 " series");
+    for (auto first = values.begin(); const std::string& name : names) {
+      series[name].assign(first, first + static_cast<std::ptrdiff_t>(records));
+      first += static_cast<std::ptrdiff_t>(records);
+    }
+  } else {
+    // Older files have a dataset for each series, or a group for each '/' in a name.
+    for (const std::string& dataset : file.datasets_under(kHistory))
+      series[series_name(dataset.substr(std::string_view(kHistory).size() + 1))] = file.read<double>(dataset);
+  }
   state.history.restore(std::move(series));
   return state;
 }

@@ -13,11 +13,15 @@ std::string quoted_attribute(const std::string& attribute, const std::string& ob
   return "attribute '" + attribute + "' of " + h5::quoted(object, file);
 }
 
-h5::Id open_object(hid_t file, const std::string& object, const H5File& owner) {
-  h5::require_hard_links(file, object, owner);
-  h5::Id id(H5Oopen(file, h5::absolute(object).c_str(), H5P_DEFAULT), H5Oclose);
-  require_data(id.valid(), "opening ", h5::quoted(object, owner), ": ", h5::kReason);
-  return id;
+/// `handle` is an H5File::Handle. It keeps the object open, because most calls are for several attributes of one.
+hid_t open_object(auto& handle, const std::string& object, const H5File& owner) {
+  if (handle.object_id.valid() && handle.object == object) return handle.object_id;
+  h5::require_hard_links(handle.file, object, owner);
+  handle.object_id.reset();
+  handle.object_id = h5::Id(H5Oopen(handle.file, h5::absolute(object).c_str(), H5P_DEFAULT), H5Oclose);
+  handle.object = object;
+  require_data(handle.object_id.valid(), "opening ", h5::quoted(object, owner), ": ", h5::kReason);
+  return handle.object_id;
 }
 
 struct Found {
@@ -48,7 +52,7 @@ std::string kind_of(const Found& found) {
 bool H5File::has_attribute(const std::string& object, const std::string& attribute) const {
   const h5::LibraryLock lock;
   if (!has(object)) return false;
-  const h5::Id id = open_object(handle_->file, object, *this);
+  const hid_t id = open_object(*handle_, object, *this);
   const bool found = H5Aexists(id, attribute.c_str()) > 0;
   H5Eclear2(H5E_DEFAULT);
   return found;
@@ -56,7 +60,7 @@ bool H5File::has_attribute(const std::string& object, const std::string& attribu
 
 std::vector<std::string> H5File::attributes(const std::string& object) const {
   const h5::LibraryLock lock;
-  const h5::Id id = open_object(handle_->file, object, *this);
+  const hid_t id = open_object(*handle_, object, *this);
   std::vector<std::string> names;
   const auto keep = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
     static_cast<std::vector<std::string>*>(out)->emplace_back(name);
@@ -71,9 +75,9 @@ std::vector<std::string> H5File::attributes(const std::string& object) const {
 
 namespace {
 /// `what` names the attribute in messages; `handle` is an H5File::Handle.
-Found read_attribute(const auto& handle, const H5File& file, const std::string& object, const std::string& attribute,
+Found read_attribute(auto& handle, const H5File& file, const std::string& object, const std::string& attribute,
                      const std::string& what) {
-  const h5::Id owner = open_object(handle.file, object, file);
+  const hid_t owner = open_object(handle, object, file);
   require_data(H5Aexists(owner, attribute.c_str()) > 0, "reading ", what, ": there is no such attribute");
   const h5::Id id(H5Aopen(owner, attribute.c_str(), H5P_DEFAULT), H5Aclose);
   require_data(id.valid(), "reading ", what, ": ", h5::kReason);
@@ -201,7 +205,7 @@ struct Encoder {
 void H5File::set_attribute(const std::string& object, const std::string& attribute, const H5Value& value) {
   const h5::LibraryLock lock;
   const std::string what = quoted_attribute(attribute, object, *this);
-  const h5::Id owner = open_object(handle_->file, object, *this);
+  const hid_t owner = open_object(*handle_, object, *this);
   if (H5Aexists(owner, attribute.c_str()) > 0) {
     require(H5Adelete(owner, attribute.c_str()) >= 0, "replacing ", what, ": ", h5::kReason);
   }

@@ -77,6 +77,7 @@ void H5File::prepare_library() {
 void H5File::close() {
   if (!handle_->file.valid()) return;
   const h5::LibraryLock lock;
+  handle_->object_id.reset();
   const bool flushed = !handle_->writing || H5Fflush(handle_->file, H5F_SCOPE_LOCAL) >= 0;
   const std::string reason = flushed ? "" : h5::innermost_error();
   const bool closed = handle_->file.reset();

@@ -110,6 +110,8 @@ struct H5File::Handle {
   h5::Id file;
   bool writing = false;
   std::int64_t file_size = 0;  ///< bytes, of a file opened for reading
+  std::string object;          ///< whose attributes were read or written last
+  h5::Id object_id;            ///< the same, open
 };
 
 }  // namespace lockstep

@@ -95,6 +95,13 @@ void Trainer::Impl::write_best(const CheckpointCopy& weights, std::int64_t place
   weights.write(folder->best_file(place));
 }
 
+void Trainer::Impl::save_best() {
+  await_writers();
+  if (best_pending) start_writing({.path = {}, .step = state.step});
+  await_writers();
+  if (writes()) folder->prune(config.checkpoint.keep);  // nothing continues this run
+}
+
 void Trainer::Impl::start_writing(Saving what) {
   const auto change = world.change();
   if (best_pending) {
@@ -355,10 +362,14 @@ Outcome Trainer::Impl::finish() {
   if (!ended_before || resumed_from != folder->final_file()) {  // a finished run leaves its file as it is
     state.finished = true;
     if (state.stop_reason.empty()) state.stop_reason = all_done(state.step);
-    require(save_now(folder->final_file()), "ending after step ", state.step,
-            ": the final checkpoint could not be written");
+    if (config.final_checkpoint) {
+      require(save_now(folder->final_file()), "ending after step ", state.step,
+              ": the final checkpoint could not be written");
+    } else {
+      save_best();
+    }
   }
-  world.on_loss([] { return true; });  // the final checkpoint has all
+  world.on_loss([] { return true; });  // the files have all
   const auto validation = static_cast<double>(model.size(Split::validation));
   const double whole = validation + static_cast<double>(model.size(Split::test));
   const auto used = static_cast<double>(evaluated_samples(model.size(Split::validation), config.eval.max_samples));

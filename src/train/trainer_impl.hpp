@@ -126,6 +126,7 @@ struct Trainer::Impl {
   void complete();
   /// Copies the weights if they are among the best. Rank 0 writes the copy if it is time, other ranks in rescue().
   void keep_best(const Metric& decides, bool better);
+  void save_best();  ///< writes the best weights that no file has yet
   void write_best(const CheckpointCopy& weights, std::int64_t place, std::int64_t step) const;
   void start_writing(Saving what);
   /// errors  Error (internal) on rank 0: the run directory was moved, replaced or removed (says where its last

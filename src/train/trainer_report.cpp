@@ -290,7 +290,8 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
     log->made(folder->best_file(), join("weights of the best evaluation, after ", best_moment()));
   }
   report_time();
-  log->made(folder->final_file(), "final weights, with everything that a run needs to continue");
+  if (config.final_checkpoint)
+    log->made(folder->final_file(), "final weights, with everything that a run needs to continue");
   log->finish(join("finished after ", state.epoch, " epochs, ", state.step, " steps: ", state.stop_reason));
   return true;
 }

@@ -111,11 +111,15 @@ TEST_SUITE("checkpoint.checkpoint") {
 
     Writer older([](H5File& file) {
       file.write<double>("/state/history/rmse.PRODUCT/ozone", std::vector<double>{1, 2, 3}, {3});
+      file.write<double>("/state/history/f1.sit%2Fstand", std::vector<double>{4, 5, 6}, {3});
     });
+    trained.state.history = {};
     CheckpointParts parts = trained.parts();
     parts.model = &older;
     save_checkpoint("old.h5", parts);
-    CHECK(CheckpointReader("old.h5").state().history.series("rmse.PRODUCT/ozone") == std::vector<double>{1, 2, 3});
+    const History history = CheckpointReader("old.h5").state().history;
+    CHECK(history.series("rmse.PRODUCT/ozone") == std::vector<double>{1, 2, 3});
+    CHECK(history.series("f1.sit/stand") == std::vector<double>{4, 5, 6});
   }
 
   TEST_CASE("a copy is written as it was taken, whatever the training does meanwhile") {

@@ -47,7 +47,7 @@ job_says 'ranks: 2 on 2 hosts' 'exit code 0'
 export LAUNCHER=srun RUN_DIR=seeds
 TRAIN_FLAGS="$TRAIN_FLAGS --sweep.seed=range(2)" CONFIG=configs/emulator-icecolumn.ini submit sweep.sbatch --ntasks-per-node=2
 completes
-differing_model seeds/trial-1/checkpoints/final.h5 seeds/trial-2/checkpoints/final.h5
+differing_model seeds/trial-1/checkpoints/best.h5 seeds/trial-2/checkpoints/best.h5
 
 # Bad data end a job with exit code 3, without requeueing.
 echo "no data" >bad.h5

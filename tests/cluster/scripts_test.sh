@@ -85,8 +85,10 @@ for script in slurm/*.sbatch; do
   LOCKSTEP_HOME=nowhere mistake 2 "$(basename "$script")"
   says 'LOCKSTEP_HOME=nowhere has no slurm/job.sh: submit from the folder that has it, or set LOCKSTEP_HOME$'
 done
-PBS_O_WORKDIR=$PWD LOCKSTEP_HOME=nowhere mistake 2 cpu.pbs
-says 'LOCKSTEP_HOME=nowhere has no slurm/job.sh'
+for script in cpu gpu sweep; do
+  PBS_O_WORKDIR=$PWD LOCKSTEP_HOME=nowhere mistake 2 $script.pbs
+  says 'LOCKSTEP_HOME=nowhere has no slurm/job.sh'
+done
 for data in '' set.h5; do
   DATA=$data CONFIG=nothere.ini mistake 2 cpu.sbatch
   says "CONFIG=nothere.ini: no such file can be read from $PWD"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # One process for several devices of the stand-in, through the real program: devices.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
 # Ranks that are threads give the same bits as ranks that are processes, and as one rank. Also tested: every model,
-# checkpoints, and rejected configurations.
-# sections bits backends checkpoints refused sasrec tisasrec kgat bprmf hrm har
+# checkpoints, searches by groups of ranks, and rejected configurations.
+# sections bits backends checkpoints searches refused sasrec tisasrec kgat bprmf hrm har
 # shellcheck source=SCRIPTDIR/common.sh
 source "$(dirname "$0")/common.sh"
 
@@ -67,6 +67,18 @@ if section checkpoints; then
   done
   cmp eval.p eval.2
   echo "ok  checkpoints and metrics do not depend on the number of devices"
+fi
+
+if section searches; then  # groups of two ranks with two GPUs of their own; two ranks that share a GPU
+  printf '[sweep]\nseed = range(3)\n' > seeds.ini
+  search=("$lockstep" sweep "${ice[@]}" --config seeds.ini --device cuda --threads 1 --epochs 2 --reproducible)
+  run "${search[@]}" --run-dir search-one
+  run "${mpirun[@]}" -n 4 "${search[@]}" --run-dir search-groups --ranks-per-run 2
+  cat search-groups/trial-*/train.log > log.txt
+  says "cuda:0" "cuda:2"
+  LOCKSTEP_CUDA_HOST_DEVICES=1 run "${mpirun[@]}" -n 2 "${search[@]}" --run-dir search-shared
+  for other in groups shared; do cmp search-one/sweep.json search-$other/sweep.json || fail "the search differs"; done
+  echo "ok  groups of ranks have their GPUs, or share one: the same search"
 fi
 
 if section refused; then

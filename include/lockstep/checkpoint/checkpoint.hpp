@@ -55,11 +55,11 @@ struct CheckpointParts {
 /// checksums of the values in memory before it gets its name.
 ///
 /// HDF5: /model/<parameter> (master weights; attributes `trainable`), /optim/[<optimizer>/]<slot>/<parameter>,
-/// /program/<vector>, /ema/<parameter>, /state, /state/history/<series>, /config (the resolved INI text), and what
-/// CheckpointedModel::save adds. Every dataset has an attribute `xxh3`, the checksum of its values; the `xxh3` of the
-/// root covers all names, types, shapes and attributes. An end mark of 64 bytes follows the HDF5 data: length and
-/// checksum of all bytes before it, so that any changed or missing byte is detected before HDF5 opens the file. HDF5
-/// itself ignores the mark.
+/// /program/<vector>, /ema/<parameter>, /state, /state/history/names and /state/history/values (a row per series),
+/// /config (the resolved INI text), and what CheckpointedModel::save adds. Every dataset has an attribute `xxh3`, the
+/// checksum of its values; the `xxh3` of the root covers all names, types, shapes and attributes. An end mark of 64
+/// bytes follows the HDF5 data: length and checksum of all bytes before it, so that any changed or missing byte is
+/// detected before HDF5 opens the file. HDF5 itself ignores the mark.
 void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts);
 
 /// Merges a manifest and its parts into one file.

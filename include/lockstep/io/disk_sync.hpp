@@ -3,8 +3,9 @@
 
 namespace lockstep {
 
-/// Whether files wait until the disk has them. Without, a crash of the machine, not of the program, can lose what the
-/// last seconds have written; checkpoints that it cuts are recognised by their hashes.
+/// Whether files wait until the disk has them, and checkpoints are read back from it. Without, a crash of the machine,
+/// not of the program, can lose what the last seconds have written; checkpoints that it cuts are recognised by their
+/// hashes.
 inline std::atomic<bool> waits_for_disk = true;
 
 /// Makes files not wait during its life.

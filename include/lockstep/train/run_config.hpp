@@ -109,7 +109,8 @@ struct RunConfig {
   std::string pretrained;  ///< checkpoint with the best weights of the task's pretraining; "": none
   /// Epochs after which this start stops, as if interrupted; 0: none.
   std::int64_t pause_after = 0;
-  std::string first_isa;  ///< instruction set of the checkpoint that a resumed run continues; "": none
+  bool final_checkpoint = true;  ///< whether the run ends with final.h5, not with its best weights alone
+  std::string first_isa;         ///< instruction set of the checkpoint that a resumed run continues; "": none
 
   /// Whether run.resume names a checkpoint.
   bool resumes_file() const { return run.resume != "auto" && run.resume != "never"; }

@@ -14,6 +14,7 @@
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
@@ -50,14 +51,12 @@ class Queue {
       const Json known = Json::parse(line, nullptr, false);  // a start that was killed leaves half a line
       if (!known.is_object() || known.value("configuration", "") != key_) continue;
       const std::string name = known.at("name");
-      failed_.erase(name);
-      ends_.erase(name);
       // The results of many short trainings are enough. Other trainings are their files, which may have been removed.
       const bool kept = campaign.many || fs::exists(CheckpointFolder(fs::path(config.run.dir) / name).final_file());
-      if (const int code = known.at("code"); code != kExitDone)
-        failed_.insert(name);
-      else if (kept)
-        ends_[name] = {code, known.at("text")};
+      const int code = known.at("code");
+      if (code != kExitDone && failed_.insert(name).second) continue;
+      // A search leaves a training alone that has failed twice.
+      if (code == kExitDone ? kept : campaign.many) ends_[name] = {code, known.at("text")};
     }
     file_ = AppendFile(file);
     if (!text.empty() && text.back() != '\n') file_.append("\n");
@@ -124,6 +123,7 @@ TrainingEnd train(World& group, const Options& options, const RunConfig& config,
                   const Training& training, const StopSignals& signals) {
   const std::unique_ptr<NestedRun> run = make_training(options, config, training.changes, training.folder);
   run->config.pause_after = training.until_epoch;
+  run->config.final_checkpoint = !campaign.many;
   std::optional<ForeignWeights> first_weights;
   if (campaign.first_weights != nullptr) first_weights = *campaign.first_weights;
   int code = training_run(group, run->options, run->config, TakeOver::no, "", std::move(first_weights), campaign.data);
@@ -154,6 +154,8 @@ std::string Training::name() const { return until_epoch > 0 ? join(folder, " to 
 
 TrainingEnds train_campaign(World& world, const Options& options, RunConfig& config, const Campaign& campaign) {
   const StopSignals signals;
+  const Stopwatch watch;
+  double busy_s = 0;
   const std::int64_t ranks = campaign.ranks_per_run > 0 ? campaign.ranks_per_run : world.size();
   world.together("dividing the ranks", [&] {
     require_usage(world.size() % ranks == 0, "option ranks-per-run = ", ranks, ": ", world.size(),
@@ -172,14 +174,19 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
   world.together("reading the results of earlier starts", [&] {
     if (world.rank() == 0) queue = std::make_unique<Queue>(config, campaign);
   });
-  const auto desk = world.open_desk([&](const std::string& question) { return queue->answer(question); });
+  std::unique_ptr<Desk> desk;  // null: rank 0 alone asks, of folds and members that all ranks train
+  if (part || campaign.many)
+    desk = world.open_desk([&](const std::string& question) { return queue->answer(question); });
+  const auto ask = [&](const Json& question) {
+    return desk ? desk->ask(line_of(question, -1)) : queue->answer(line_of(question, -1));
+  };
 
   const Speaker speaker = log::speaker();
   const bool silent = campaign.many || group.rank() != world.rank();
   for (Json question = Json::object();;) {
     Json answer;
-    const std::string text = group.communicator().broadcast_text(
-        group.rank() == 0 ? desk->ask(line_of(question, -1)) : "", 0, "next training");
+    const std::string text =
+        group.communicator().broadcast_text(group.rank() == 0 ? ask(question) : "", 0, "next training");
     answer = Json::parse(text);
     question = Json::object();
     if (answer.contains("end")) break;
@@ -190,6 +197,7 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
     const Training training = training_of(answer);
     world.at(training.folder.c_str(), -1);
     world.on_loss([] { return true; });  // what the trainings have written is enough to continue
+    const Stopwatch watch_of_training;
     TrainingEnd end;
     log::set_thread_speaker({group.rank(), group.size(), speaker.host, silent && group.rank() == 0});
     try {
@@ -200,15 +208,20 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
       end = {static_cast<int>(error.fault()), error.what()};
       // The other ranks of the group wait for this one, and can only be ended with the job.
       if (group.size() > 1 && dynamic_cast<const CollectiveError*>(&problem) == nullptr) {
-        desk->ask(line_of({{"ended", training.name()}, {"code", end.code}, {"text", end.text}}, -1));
+        if (desk || queue) ask({{"ended", training.name()}, {"code", end.code}, {"text", end.text}});
         world.abort(end.code, end.text);
       }
     }
     log::set_thread_speaker(speaker);
+    busy_s += watch_of_training.seconds();
     question = {{"ended", training.name()}, {"code", end.code}, {"text", end.text}};
   }
   world.on_loss({});
-  world.communicator().barrier("end of the trainings");  // no rank asks any more
+  const double all_busy_s = world.communicator().all_reduced(busy_s, ReduceOp::sum, "end of the trainings");
+  // No rank asks any more.
+  if (campaign.many && all_busy_s > 0)
+    log::info("the trainings took ", human_seconds(watch.seconds()), "; the ranks were idle for ",
+              printed("%.1f %%", 100 - 100 * all_busy_s / (watch.seconds() * world.size())), " of it");
   const std::string all = world.communicator().broadcast_text(
       [&] {
         Json list = Json::object();

@@ -52,8 +52,8 @@ struct Campaign {
 
 /// Trains a campaign in the open run directory of `config`: each group of ranks takes the next training that no other
 /// one has, until none is left. An error ends its training alone. A second start continues unfinished trainings, keeps
-/// finished ones, and repeats those that failed, after all others. Returns what has become of all that have ended; the
-/// plan is complete unless a signal or run.max_hours has stopped it. Collective.
+/// finished ones, and repeats those that failed, after all others; with `many` once. Returns what has become of all
+/// that have ended; the plan is complete unless a signal or run.max_hours has stopped it. Collective.
 ///
 /// errors  Error (usage): the ranks cannot be divided into groups
 TrainingEnds train_campaign(World& world, const Options& options, RunConfig& config, const Campaign& campaign);

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
+#include "lockstep/report/append_file.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/ensemble.hpp"
@@ -66,7 +67,9 @@ std::unique_ptr<NestedRun> make_training(const Options& options, const RunConfig
 
 bool has_finished(const std::filesystem::path& dir, const RunRecords& records) {
   const std::filesystem::path last = CheckpointFolder(dir).final_file();
-  return records.evaluated ||
+  const std::filesystem::path folder = (dir / "").parent_path();  // without a slash at its end
+  const std::string trial = join(R"("name":")", folder.filename().string(), R"(","code":0,)");
+  return records.evaluated || read_if_there(folder.parent_path() / kCampaignFile).find(trial) != std::string::npos ||
          (std::filesystem::exists(last) && CheckpointReader(last, true).state().step >= records.step);
 }
 

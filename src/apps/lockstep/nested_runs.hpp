@@ -35,7 +35,8 @@ std::unique_ptr<NestedRun> make_ensemble_of(const Options& options, const RunCon
 std::unique_ptr<NestedRun> make_training(const Options& options, const RunConfig& config, const Changes& changes,
                                          const std::string& folder);
 
-/// Whether a run has evaluated its test samples, or written its final checkpoint, after its last record.
+/// Whether a run has evaluated its test samples, or written its final checkpoint, after its last record, or is a
+/// finished trial of a search, which does neither.
 bool has_finished(const std::filesystem::path& dir, const RunRecords& records);
 
 }  // namespace lockstep::apps

@@ -241,6 +241,21 @@ std::string common_failures(const TrainingEnds& ends) {
   return list;
 }
 
+/// How to compare the best configuration with the one that the options have without the search, if that is among them.
+std::string comparison(const Options& options, const Search& search, std::size_t best, const fs::path& dir) {
+  const auto value = [&](const SearchRange& range) { return options.value(range.key()); };
+  for (std::size_t c = 0; c < search.size(); ++c) {
+    if (!std::ranges::equal(search.values(c), search.ranges(), {}, {}, value)) continue;
+    if (c == best) return "the best configuration is that of the file";
+    std::string command = "paired comparison with the configuration of the file: lockstep compare --split val";
+    for (const std::size_t of : {c, best})
+      for (std::size_t s = 0; s < search.seeds().size(); ++s)
+        command += " " + (dir / search.training(of, s, 0).folder).string();
+    return search.seeds().size() > 1 ? command : "";
+  }
+  return "";
+}
+
 void write_results(const Options& options, const RunConfig& config, const Search& search, const Summary& summary,
                    const SearchMethod& method, const Metric& metric) {
   const fs::path dir = config.run.dir;
@@ -260,8 +275,7 @@ void write_results(const Options& options, const RunConfig& config, const Search
                       .facts = {{"data", config.data.path}, {"method", method.name}, {"best", search.text(best)}}});
   log::info("best configurations", table_text(summary.table()));
   if (!search.ranges().empty()) log::info("importance of the keys", table_text(summary.importance_table()));
-  const Json trained =
-      Json::parse(summary.json().at("trials")[best * search.seeds().size()].at("results").back().dump());
+  const Json& trained = json.at("trials")[best * search.seeds().size()].at("results").back();
   EvalRecord record;
   record.step = trained.at("step");
   record.epoch = trained.at("epoch");
@@ -278,6 +292,7 @@ void write_results(const Options& options, const RunConfig& config, const Search
   report.made(dir / "sweep.json", "all results");
   report.made(dir / "best.ini", "the best configuration, for lockstep train --config");
   report.finish(join("finished the ", what));
+  if (const std::string how = comparison(options, search, best, dir); !how.empty()) log::info(how);
 }
 
 }  // namespace

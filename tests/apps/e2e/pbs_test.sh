@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The job script for PBS, with stand-ins for qsub and qstat: a job that reaches its time limit submits itself again, the
+# The job scripts for PBS, with stand-ins for qsub and qstat: a job that reaches its time limit submits itself again, the
 # next one continues and ends with the weights of an undisturbed run; a job with bad data is not submitted again; site
 # files are read.
 source "$(dirname "$0")/lib.sh" "$@"
@@ -39,4 +39,7 @@ for site in slurm/sites/*.sh; do
 done
 job 0 11 WALLTIME=10:00:00 SITE=tcp RUN_DIR=runs/tcp
 same_model whole/checkpoints/final.h5 runs/tcp/checkpoints/final.h5
+run 0 env PBS_JOBID=12.head WALLTIME=10:00:00 DATA=data.h5 CONFIG=configs/emulator-icecolumn.ini RUN_DIR=runs/seeds \
+  TRAIN_FLAGS="$flags --sweep.seed=range(2)" bash slurm/sweep.pbs
+exists runs/seeds/{trial-1,trial-2}/report.html runs/seeds/best.ini
 passed "stopped at its time limit, submitted again, the same weights; bad data refused; site files"

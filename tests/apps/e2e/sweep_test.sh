@@ -38,27 +38,38 @@ grep -q '"interval_95"' grid-1/sweep.json || fail "no interval over the seeds"
 [ "$(grep -c '"until_epoch": 1,' halving-1/sweep.json)" = 12 ] && [ "$(grep -c '"until_epoch": 3,' halving-1/sweep.json)" = 4 ] &&
   [ "$(grep -c '"until_epoch": 0,' halving-1/sweep.json)" = 2 ] || fail "the rungs do not have 12, 4 and 2 trainings"
 
+# --- the best configuration is compared with that of the file over the seeds
+cp base.ini paired.ini && printf '[optim]\nlr = 0.001\n[sweep]\noptim.lr = choice(0.001, 0.01)\nseed = range(3)\n' >>paired.ini
+ok "$LOCKSTEP" sweep --config paired.ini --run-dir paired
+ok "$LOCKSTEP" $(grep -o 'compare --split val .*' last.err)
+says 'B - A +0, 1, 2 '
+
 # --- the best configuration trains to the weights of its trial; the same command again trains nothing
 ok "$LOCKSTEP" train --config random-1/best.ini --run-dir best
 best=$(grep -m 1 -A 2 '"ranking"' random-1/sweep.json | grep -o 'trial-[0-9]*')
-same_model best/checkpoints/final.h5 "random-1/$best/checkpoints/final.h5"
+same_model best/checkpoints/best.h5 "random-1/$best/checkpoints/best.h5"
+[ ! -e random-1/$best/checkpoints/final.h5 ] || fail "a trial has a final checkpoint"
 ok "$LOCKSTEP" sweep --config random.ini --run-dir random-1
 ! grep -q 'trial-1:' last.err || fail "a finished training was trained again"
 cmp random-1/sweep.json random-2/sweep.json || fail "another start changes the result"
 
 # --- kills: of one rank, a signal to all, a time limit; each start continues
 for method in grid halving; do
+  killed=0 long="--epochs 450"
+  ok "$LOCKSTEP" sweep --config $method.ini --run-dir $method-whole $long
+  ended() { grep -s name "$method-k/campaign.jsonl" | wc -l; }
   for round in 1 2 3; do
-    $MPIRUN -n 2 "$LOCKSTEP" sweep --config $method.ini --run-dir $method-k --set train.log_every=1 >job.log 2>&1 &
+    done_before=$(ended)
+    $MPIRUN -n 2 "$LOCKSTEP" sweep --config $method.ini --run-dir $method-k $long --set train.log_every=1 >job.log 2>&1 &
     job=$!
-    done_before=$(grep -c name $method-k/campaign.jsonl 2>/dev/null)
-    until [ "$(grep -c name $method-k/campaign.jsonl 2>/dev/null)" != "${done_before:-0}" ] || ! kill -0 $job 2>/dev/null; do sleep 0.01; done
+    until [ "$(ended)" != "$done_before" ] || ! kill -0 $job 2>/dev/null; do sleep 0.01; done
     # A rank is a child of mpirun, or with MPICH of its proxy.
     if [ $round = 2 ]; then kill -USR1 $job; else kill -KILL "$({ pgrep -x lockstep -P $job || pgrep -x lockstep -P "$(pgrep -P $job)"; } | tail -n 1)"; fi
-    wait $job
+    wait $job || killed=$((killed + 1))
   done
-  ok on 2 "$LOCKSTEP" sweep --config $method.ini --run-dir $method-k --set train.log_every=1
-  cmp $method-1/sweep.json $method-k/sweep.json || fail "$method differs after kills"
+  [ $killed -ge 2 ] || fail "$method ended before it was killed"
+  ok on 2 "$LOCKSTEP" sweep --config $method.ini --run-dir $method-k $long --set train.log_every=1
+  cmp $method-whole/sweep.json $method-k/sweep.json || fail "$method differs after kills"
 done
 run 85 on 2 "$LOCKSTEP" sweep --config random.ini --run-dir late --run.max_hours 0.000001
 says 'the same command continues'
@@ -68,6 +79,24 @@ space some 'batch.size = choice(80, 100000)'
 ok on 2 "$LOCKSTEP" sweep --config some.ini --run-dir some
 says 'trial-2 has failed: .*batch'
 grep -q '"failed": ".*batch' some/sweep.json || fail "the failure is not recorded"
+ok on 4 "$LOCKSTEP" sweep --config some.ini --run-dir some-4 --ranks-per-run 2
+cmp some/sweep.json some-4/sweep.json || fail "a failure differs in groups of two ranks"
+ok on 2 "$LOCKSTEP" sweep --config some.ini --run-dir some
+says 'trial-2 has failed'
+ok on 2 "$LOCKSTEP" sweep --config some.ini --run-dir some
+! grep -q 'trial-2 has failed' last.err || fail "a training that has failed twice was tried again"
+# One rank of a group alone fails: its folder is gone. It ends the job; the next start continues.
+long="--epochs 1000000 --checkpoint.every_minutes 1000"
+$MPIRUN -n 4 "$LOCKSTEP" sweep --config grid.ini --run-dir moved --ranks-per-run 2 $long >job.log 2>&1 &
+job=$!
+until [ -s moved/trial-1/metrics.jsonl ] || ! kill -0 $job 2>/dev/null; do sleep 0.05; done
+run 2 "$LOCKSTEP" sweep --config grid.ini --run-dir moved $long
+says "is in use by"
+mv moved/trial-1 away
+wait $job && fail "the job went on"
+grep -q '"name":"trial-1","code":1,.*no longer the directory' moved/campaign.jsonl || { cat job.log moved/campaign.jsonl; fail "the failure of one rank is not recorded"; }
+ok on 4 "$LOCKSTEP" sweep --config grid.ini --run-dir moved --ranks-per-run 2
+cmp grid-1/sweep.json moved/sweep.json || fail "the grid differs after the failure of one rank"
 space none 'batch.size = choice(100000, 200000)'
 run 1 "$LOCKSTEP" sweep --config none.ini --run-dir none
 says 'all trainings have failed' '1 times: '
@@ -103,5 +132,16 @@ run 2 on 3 "$LOCKSTEP" sweep --config grid.ini --run-dir bad --ranks-per-run 2
 says_once '3 ranks cannot be divided'
 run 2 "$LOCKSTEP" sweep --config halving.ini --run-dir bad --epochs 2
 says 'need more than train.epochs = 2'
+# MPI without MPI_THREAD_MULTIPLE: no search in groups; members that all ranks train need none.
+if command -v mpicc >/dev/null; then
+  echo '#include <mpi.h>
+  int MPI_Init_thread(int* n, char*** args, int required, int* provided) {
+    return PMPI_Init_thread(n, args, required > 2 ? MPI_THREAD_SERIALIZED : required, provided);
+  }' >level.c
+  ok mpicc -shared -fPIC level.c -o level.so
+  run 2 on 2 env LD_PRELOAD=./level.so "$LOCKSTEP" sweep --config grid.ini --run-dir bad
+  says_once 'MPI_THREAD_SERIALIZED does not let threads call it at the same time'
+  ok on 2 env LD_PRELOAD=./level.so "$LOCKSTEP" train --config base.ini --ensemble.members 2 --epochs 1 --run-dir members
+fi
 ok "$LOCKSTEP" train --config grid.ini --epochs 1 --run-dir without  # other commands ignore [sweep]
 passed "searches"
