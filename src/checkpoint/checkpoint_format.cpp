@@ -1,10 +1,7 @@
 #include "checkpoint/checkpoint_format.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -32,48 +29,7 @@ std::string series_name(const std::string& link) {
   return series;
 }
 
-/// Distinguishes a file from a later one of the same name.
-struct FileIdentity {
-  ::dev_t device;
-  ::ino_t inode;
-  ::off_t size;
-  std::int64_t seconds, nanoseconds;
-  std::string end_mark;
-  bool operator==(const FileIdentity&) const = default;
-};
-
-std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
-  struct stat found {};
-  if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return std::nullopt;
-  try {
-    return FileIdentity{found.st_dev,         found.st_ino,          found.st_size,
-                        found.st_mtim.tv_sec, found.st_mtim.tv_nsec, read_end_mark(path)};
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-std::mutex whole_mutex;
-std::map<std::string, FileIdentity>& whole_files() {
-  static std::map<std::string, FileIdentity> files;
-  return files;
-}
-
 }  // namespace
-
-void note_whole(const std::filesystem::path& path) {
-  const std::optional<FileIdentity> identity = identity_of(path);
-  if (!identity) return;
-  const std::lock_guard lock(whole_mutex);
-  whole_files()[std::filesystem::absolute(path).string()] = *identity;
-}
-
-bool known_whole(const std::filesystem::path& path) {
-  const std::optional<FileIdentity> identity = identity_of(path);
-  const std::lock_guard lock(whole_mutex);
-  const auto known = whole_files().find(std::filesystem::absolute(path).string());
-  return identity && known != whole_files().end() && known->second == *identity;
-}
 
 void write_state(H5File& file, const TrainState& state) {
   file.create_group(kHistory);

@@ -20,9 +20,4 @@ TrainState read_state(const H5File& file);
 /// not the end mark.
 std::string checkpoint_contents_defect(const std::filesystem::path& path);
 
-/// Records that this process has found a file whole. known_whole() is true until the file's size, time, inode or end
-/// mark changes, so that no file is read twice. Thread-safe.
-void note_whole(const std::filesystem::path& path);
-bool known_whole(const std::filesystem::path& path);
-
 }  // namespace lockstep

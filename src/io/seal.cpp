@@ -1,11 +1,15 @@
 #include "lockstep/io/seal.hpp"
 
+#include <sys/stat.h>
+
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <span>
 #include <system_error>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
@@ -80,7 +84,6 @@ void add_object(const H5File& file, const std::string& object, Hasher& hasher) {
 }
 
 std::string hash_structure(const H5File& file) {
-  (void)file.datasets_under("/");  // refuses links that form a cycle
   Hasher hasher;
   add_object(file, "/", hasher);
   return hex64(hasher.value());
@@ -109,6 +112,34 @@ std::uint64_t hash_file(std::ifstream& in, std::uint64_t length) {
   return hash;
 }
 
+/// Distinguishes a file from a later one of the same name.
+struct FileIdentity {
+  ::dev_t device;
+  ::ino_t inode;
+  ::off_t size;
+  std::int64_t seconds, nanoseconds;
+  std::string end_mark;
+  bool operator==(const FileIdentity&) const = default;
+};
+
+std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return std::nullopt;
+  try {
+    return FileIdentity{found.st_dev,         found.st_ino,          found.st_size,
+                        found.st_mtim.tv_sec, found.st_mtim.tv_nsec, read_end_mark(path)};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::mutex whole_mutex;
+/// By path and part.
+auto& whole_files() {
+  static std::map<std::pair<std::filesystem::path, std::string>, FileIdentity> files;
+  return files;
+}
+
 }  // namespace
 
 void seal_contents(H5File& file, const std::map<std::string, std::uint64_t>& known) {
@@ -128,6 +159,7 @@ std::uint64_t hash_texts(const std::vector<std::string>& texts) {
 bool is_sealed(const H5File& file) { return file.has_attribute("/", kStructure); }
 
 std::string structure_defect(const H5File& file) {
+  (void)file.datasets_under("/");  // refuses links that form a cycle
   const std::string stored = file.text_attribute("/", kStructure), found = hash_structure(file);
   return stored == found
              ? ""
@@ -202,6 +234,20 @@ std::string end_mark_defect(const std::filesystem::path& path) {
   if (found.substr(kLengthAt, kDigits) != expected.substr(kLengthAt, kDigits))
     return "its length differs from that in its end mark";
   return join("its bytes are damaged (checksum ", hex64(hash), ", expected ", found.substr(kHashAt, kDigits), ")");
+}
+
+void note_whole(const std::filesystem::path& path, const std::string& part) {
+  const std::optional<FileIdentity> identity = identity_of(path);
+  if (!identity) return;
+  const std::lock_guard lock(whole_mutex);
+  whole_files()[{std::filesystem::absolute(path), part}] = *identity;
+}
+
+bool known_whole(const std::filesystem::path& path, const std::string& part) {
+  const std::optional<FileIdentity> identity = identity_of(path);
+  const std::lock_guard lock(whole_mutex);
+  const auto known = whole_files().find({std::filesystem::absolute(path), part});
+  return identity && known != whole_files().end() && known->second == *identity;
 }
 
 }  // namespace lockstep

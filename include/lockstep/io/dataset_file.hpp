@@ -44,7 +44,7 @@ std::string offsets_defect(std::span<const std::int64_t> offsets, std::int64_t e
 /// A view of a prepared file with the checks and error messages that all readers share. The file must outlive it.
 ///
 /// Files that lockstep-prep writes are sealed (seal.hpp): the constructor compares names, shapes and attributes with
-/// their checksum, and each reading function the values that it reads. Files without checksums are read as they are.
+/// their checksum (once per process), each reading function its values. Files without checksums are read as they are.
 ///
 /// errors  of every function: data, naming the file and the dataset or attribute
 class DatasetFile {

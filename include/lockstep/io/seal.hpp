@@ -39,4 +39,9 @@ bool is_seal(const std::string& attribute);
 /// Describes why the end mark does not match the bytes before it, or returns "".
 std::string end_mark_defect(const std::filesystem::path& path);
 
+/// Records that this process has found a file, or this part of it, whole. known_whole() is true until the file's size,
+/// time, inode or last bytes change, so that no file is read twice. Thread-safe.
+void note_whole(const std::filesystem::path& path, const std::string& part = "");
+bool known_whole(const std::filesystem::path& path, const std::string& part = "");
+
 }  // namespace lockstep
