@@ -9,7 +9,7 @@
 namespace lockstep {
 
 double process_seconds() {
-  const std::int64_t ticks = process_started(::getpid());
+  static const std::int64_t ticks = process_started(::getpid());
   if (ticks == 0) return 0;
   const double started = static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
   timespec now{};

@@ -82,6 +82,8 @@ enum class Link { hard, missing, other };
 
 /// Follows `object` from the root. `reached` receives the first path element that is missing or not a hard link.
 Link follow(hid_t file, const std::string& object, std::string& reached) {
+  unsigned intent = 0;
+  if (H5Fget_intent(file, &intent) >= 0 && intent != H5F_ACC_RDONLY) return Link::hard;  // we write no other links
   const std::string full = absolute(object);
   for (std::size_t end = 0; end < full.size() && full != "/";) {
     end = std::min(full.find('/', end + 1), full.size());
@@ -107,11 +109,15 @@ H5O_type_t object_type(hid_t file, const std::string& object) {
   }
 }
 
-bool exists_by_hard_links(hid_t file, const std::string& object) {
+H5O_type_t type_by_hard_links(hid_t file, const std::string& object) {
   std::string reached;
-  const bool found = follow(file, object, reached) == Link::hard && object_type(file, object) != H5O_TYPE_UNKNOWN;
+  const H5O_type_t type = follow(file, object, reached) == Link::hard ? object_type(file, object) : H5O_TYPE_UNKNOWN;
   H5Eclear2(H5E_DEFAULT);
-  return found;
+  return type;
+}
+
+bool exists_by_hard_links(hid_t file, const std::string& object) {
+  return type_by_hard_links(file, object) != H5O_TYPE_UNKNOWN;
 }
 
 void require_hard_links(hid_t file, const std::string& object, const H5File& owner) {

@@ -92,7 +92,7 @@ bool H5File::has(const std::string& object) const {
 
 bool H5File::is_group(const std::string& object) const {
   const h5::LibraryLock lock;
-  return has(object) && h5::object_type(handle_->file, object) == H5O_TYPE_GROUP;
+  return h5::type_by_hard_links(handle_->file, object) == H5O_TYPE_GROUP;
 }
 
 std::vector<std::string> H5File::list(const std::string& group) const {
