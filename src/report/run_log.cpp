@@ -214,6 +214,7 @@ RunLog::RunLog(const fs::path& dir, RunFacts facts) : impl_(std::make_unique<Imp
     while (std::getline(lines, line)) markdown += "    " + line + "\n";
     log.events->text("config.ini", markdown, 0, wall_time());
   }
+  if (last == 0 && !log.facts.searched.empty()) log.events->hyperparameters(log.facts.searched, wall_time());
   log.files = {{"config.ini", "the resolved configuration, for `--config`"},
                {"train.log", "the console output and every logged step"},
                {"val.log", "every evaluation"},

@@ -4,10 +4,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
 
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/process.hpp"
 #include "lockstep/io/protobuf.hpp"
 
@@ -96,6 +98,28 @@ void EventWriter::text(std::string_view tag, std::string_view markdown, std::int
   shape.message(2, ProtobufMessage().integer(1, 1));
   tensor.integer(1, 7).message(2, shape).text(8, markdown);  // 7: DT_STRING
   summary(ProtobufMessage().text(1, tag).message(8, tensor).message(9, metadata), step, wall_time_s);
+}
+
+void EventWriter::hyperparameters(const std::vector<std::pair<std::string, std::string>>& values, double wall_time_s) {
+  ProtobufMessage start, content, plugin, shape, tensor;
+  for (const auto& [name, text] : values) {
+    const std::optional<double> number = number_in<double>(text);
+    ProtobufMessage value;  // google.protobuf.Value
+    if (number)
+      value.real(2, *number);
+    else
+      value.text(3, text);
+    start.message(1, ProtobufMessage().text(1, name).message(2, value));  // an entry of the map hparams
+  }
+  content.message(3, start.real(5, wall_time_s));  // HParamsPluginData.session_start_info
+  plugin.text(1, "hparams").message(2, content);
+  shape.message(2, ProtobufMessage().integer(1, 1));
+  tensor.integer(1, 1).message(2, shape).real(5, 0.0f);  // 1: DT_FLOAT; a value that readers require and do not use
+  summary(ProtobufMessage()
+              .text(1, "_hparams_/session_start_info")
+              .message(8, tensor)
+              .message(9, ProtobufMessage().message(1, plugin)),
+          0, wall_time_s);
 }
 
 std::uintmax_t whole_events(std::string_view bytes, std::int64_t last_step) {

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "lockstep/report/append_file.hpp"
 
@@ -25,6 +27,9 @@ class EventWriter {
   void image(std::string_view tag, std::string_view png, int width, int height, std::int64_t step, double wall_time_s);
   /// Markdown, for TensorBoard's text tab.
   void text(std::string_view tag, std::string_view markdown, std::int64_t step, double wall_time_s);
+  /// Names and values of a trial, for TensorBoard's HParams tab.
+  /// source  tensorboard/plugins/hparams/plugin_data.proto
+  void hyperparameters(const std::vector<std::pair<std::string, std::string>>& values, double wall_time_s);
   std::string sync() const { return file_.sync(); }
   const std::string& failure() const { return file_.failure(); }
 

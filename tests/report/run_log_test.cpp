@@ -460,6 +460,18 @@ TEST_SUITE("report.run_log") {
     CHECK(images == 2);
   }
 
+  TEST_CASE("a trial of a search has the keys that it changes for TensorBoard") {
+    RunFacts trial = facts();
+    trial.searched = {{"optim.lr", "0.003"}, {"model.activation", "gelu"}};
+    { const RunLog log(".", trial); }
+    const std::vector<EventRecord> events = read_event_directory(".");
+    const auto found = std::ranges::find(events, "_hparams_/session_start_info", &EventRecord::tag);
+    REQUIRE(found != events.end());
+    CHECK(found->plugin == "hparams");
+    CHECK(found->numbers == std::map<std::string, double>{{"optim.lr", 0.003}});
+    CHECK(found->texts == std::map<std::string, std::string>{{"model.activation", "gelu"}});
+  }
+
   TEST_CASE("an empty report, one of a single step and one of equal values can be drawn") {
     for (const int steps : {0, 1, 2}) {
       const fs::path tmp = std::to_string(steps);

@@ -98,7 +98,17 @@ EventRecord decode(std::string_view message) {
       }
       event.text = bytes_of(fields(bytes_of(value, 8)), 8);
       event.image = bytes_of(fields(bytes_of(value, 4)), 4);
-      event.plugin = bytes_of(fields(bytes_of(fields(bytes_of(value, 9)), 1)), 1);
+      const auto plugin = fields(bytes_of(fields(bytes_of(value, 9)), 1));
+      event.plugin = bytes_of(plugin, 1);
+      const auto start = fields(bytes_of(fields(bytes_of(plugin, 2)), 3));
+      for (auto [at, end] = start.equal_range(1); at != end; ++at) {
+        const auto entry = fields(at->second.bytes), of = fields(bytes_of(entry, 2));
+        const std::string key(bytes_of(entry, 1));
+        if (const auto real = of.find(2); real != of.end())
+          std::memcpy(&event.numbers[key], &real->second.integer, sizeof(double));
+        else
+          event.texts[key] = bytes_of(of, 3);
+      }
     }
   }
   return event;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct EventRecord {
   bool has_value = false;
   float value = 0;
   int session_status = 0;
+  std::map<std::string, double> numbers;     ///< hyperparameters
+  std::map<std::string, std::string> texts;  ///< the same
 };
 
 /// Reads TFRecord frames and their protobuf messages. Written from the formats' descriptions, independently of the

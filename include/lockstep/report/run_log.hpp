@@ -62,6 +62,7 @@ struct RunFacts {
   std::string config;                ///< the resolved INI text
   /// Name and value, shown in the report in this order: ranks, hosts, threads, device, batch, ...
   std::vector<std::pair<std::string, std::string>> facts;
+  std::vector<std::pair<std::string, std::string>> searched = {};  ///< RunConfig::searched, for TensorBoard's HParams
 };
 
 /// Seconds per phase ("forward_backward", "reduce", "update", ...), in display order.

@@ -107,6 +107,7 @@ struct RunConfig {
   std::int64_t first_devices = 0;
   std::string initial;     ///< checkpoint made of run.init, if another program has written that; "": none
   std::string pretrained;  ///< checkpoint with the best weights of the task's pretraining; "": none
+  std::vector<std::pair<std::string, std::string>> searched;  ///< of a trial of a search: the keys that it changes
   /// Epochs after which this start stops, as if interrupted; 0: none.
   std::int64_t pause_after = 0;
   bool final_checkpoint = true;  ///< whether the run ends with final.h5, not with its best weights alone

@@ -124,6 +124,7 @@ TrainingEnd train(World& group, const Options& options, const RunConfig& config,
   const std::unique_ptr<NestedRun> run = make_training(options, config, training.changes, training.folder);
   run->config.pause_after = training.until_epoch;
   run->config.final_checkpoint = !campaign.many;
+  if (campaign.many) run->config.searched = training.changes;
   std::optional<ForeignWeights> first_weights;
   if (campaign.first_weights != nullptr) first_weights = *campaign.first_weights;
   int code = training_run(group, run->options, run->config, TakeOver::no, "", std::move(first_weights), campaign.data);

@@ -175,7 +175,8 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
                  .decides = trainer.decides(),
                  .limit_s = seconds_to_limit(config.run.max_hours),
                  .config = config.text,
-                 .facts = {{"run", join(version_line(), "; seed ", config.run.seed, "; directory ", config.run.dir)}}};
+                 .facts = {{"run", join(version_line(), "; seed ", config.run.seed, "; directory ", config.run.dir)}},
+                 .searched = config.searched};
   if (!config.given.empty()) facts.facts.emplace_back("configuration", config.given);
   for (auto& fact : trainer.facts()) facts.facts.push_back(std::move(fact));
   if (const char* nodes = std::getenv("LOCKSTEP_LEFT_OUT"); nodes != nullptr && *nodes != 0)
