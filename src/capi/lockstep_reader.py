@@ -279,6 +279,12 @@ class Run:
         return Checkpoint(self.path / "checkpoints" / f"{name}.h5")
 
     @property
+    def name(self) -> str:
+        """The name of the run directory; of a trial, "SEARCH/trial-1"."""
+        names = self.path.resolve().parts
+        return "/".join(names[-2:] if names[-1].startswith("trial-") else names[-1:])
+
+    @property
     def pretraining(self) -> Run | None:
         """The run that trained the initial weights (model.pretrain = bprmf), or None."""
         return Run(self.path / "pretrain") if (self.path / "pretrain").is_dir() else None
@@ -350,7 +356,7 @@ class _Wandb:
             except ValueError:
                 config[name] = value
         settings = self.wandb.Settings(console="off", disable_code=True, disable_git=True, x_disable_stats=True)
-        self.run = self.wandb.init(project=self.project, id=key, resume="allow", name=run.path.resolve().name,
+        self.run = self.wandb.init(project=self.project, id=key, resume="allow", name=run.name,
                                    config=config, settings=settings)
         self.run.define_metric("*", step_metric="step")
         return self.run.id
@@ -376,7 +382,7 @@ class _Mlflow:
     def begin(self, run: Run, key: str | None) -> str:
         if key is None and self.project:
             self.mlflow.set_experiment(self.project)
-        self.run = self.mlflow.start_run(key, run_name=run.path.resolve().name, log_system_metrics=False).info.run_id
+        self.run = self.mlflow.start_run(key, run_name=run.name, log_system_metrics=False).info.run_id
         if key is None:  # a parameter cannot change later
             self.mlflow.log_params(run.config)
         return self.run
@@ -404,13 +410,20 @@ def send(path: str | Path, to: str, project: str | None = None, follow: bool = F
     """Sends the configuration, records and state of a run to a tracker ("wandb", "mlflow"); returns what it did.
 
     `tracker-TO.json` in the run directory holds the last step sent of each split, for each project: another call sends
-    later steps alone, also after the run was resumed. follow: goes on until the run has ended.
+    later steps alone, also after the run was resumed. follow: goes on until the run has ended. Of a search it sends each
+    trial, as a run of its own.
     """
     path = Path(path)
     if to == "tensorboard":
         if not any(path.glob("events.out.tfevents.*")):
             raise ReaderError(f"showing the run {path}: it has no events.out.tfevents.*; name the folder of --run-dir")
         return f"{path} already holds the event files of the training: tensorboard --logdir {path}"
+    while trials := [file.parent for file in path.glob("trial-*/metrics.jsonl") if b"\n" in file.read_bytes()]:
+        state = _state(path)
+        lines = [send(trial, to, project) for trial in sorted(trials, key=lambda trial: int(trial.name[6:]))]
+        if not follow or state != "RUNNING":
+            return "\n".join(lines)
+        time.sleep(2)
     try:
         tracker = {"wandb": _Wandb, "mlflow": _Mlflow}[to](project)
     except ImportError as error:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # lockstep_reader.py --to wandb, mlflow, tensorboard: a tracker has each record once, beside a training and after calls
-# were repeated or the run was continued, set back or replaced. The trackers' own packages read it back.
+# were repeated or the run was continued, set back or replaced; of a search, each trial. The trackers' own packages read
+# it back.
 source "$(dirname "$0")/lib.sh" "$1"
 PYTHON=${LOCKSTEP_PYTHON:-python3}
 "$PYTHON" -c 'import h5py, numpy' 2>/dev/null || { echo "skipped: $PYTHON has no h5py (python3-h5py)"; exit 77; }
@@ -15,6 +16,9 @@ send() {
   [ "$1" = 0 ] || [ "$(wc -l <last.err)" = 1 ] || fail "not one line of error"
 }
 ok $train --epochs 2
+printf '[sweep]\noptim.lr = choice(0.001, 0.01)\n' >space.ini
+ok "$LOCKSTEP" sweep --config space.ini --data.path ice.h5 --batch.size 120 --model.hidden_size 8 --epochs 2 \
+  --run-dir search
 mkdir missing empty
 for name in wandb mlflow; do
   echo "raise ModuleNotFoundError('no package $name')" >missing/$name.py
@@ -24,7 +28,8 @@ send 0 'tensorboard --logdir run' --to tensorboard run
 send 3 'no events.out.tfevents' --to tensorboard empty
 
 cat >check.py <<'ENDPY'
-"""check.py TRACKER RUNS: the run named last has the records of the run directory, each once; there are as many runs."""
+"""check.py TRACKER RUNS: the run named last has the records of the run directory, each once; there are as many runs.
+check.py TRACKER trials: each trial of the search is a run with its learning rate and as many records."""
 import glob, json, struct, sys
 import lockstep_reader as lockstep
 
@@ -78,6 +83,28 @@ def of_mlflow():
             sent.data.metrics["best/step"])
 
 
+def trials_of_wandb():
+    for path in glob.glob("wandb/offline-run-*/*.wandb"):
+        records = list(wandb_records(path))
+        run = next(r.run for r in records if r.WhichOneof("record_type") == "run")
+        if run.project == "trials":
+            yield run.display_name, items(run.config.update)["optim.lr"], sum(bool(r.history.item) for r in records)
+
+
+def trials_of_mlflow():
+    import mlflow
+    client = mlflow.MlflowClient()
+    for sent in client.search_runs([client.get_experiment_by_name("trials").experiment_id]):
+        count = [len(client.get_metric_history(sent.info.run_id, name)) for name in ("loss/train", "loss/validation")]
+        yield sent.info.run_name, float(sent.data.params["optim.lr"]), sum(count)
+
+
+if sys.argv[2] == "trials":
+    trials = {"search/trial-1": 0.001, "search/trial-2": 0.01}
+    expected = [(name, lr, len(lockstep.Run(name).records)) for name, lr in trials.items()]
+    found = sorted({"wandb": trials_of_wandb, "mlflow": trials_of_mlflow}[sys.argv[1]]())
+    assert found == expected, f"{found}, expected {expected}"
+    sys.exit()
 run = lockstep.Run("run")
 count, series, best = {"wandb": of_wandb, "mlflow": of_mlflow}[sys.argv[1]]()
 assert count == int(sys.argv[2]), f"{count} runs"
@@ -117,5 +144,9 @@ for name in wandb mlflow; do
   to 0 'the run is finished' run --follow
   wait $job || fail "the training failed: $(tail -3 job.log)"
   ok "$PYTHON" check.py $name 2
+
+  send 0 'search/trial-2: [1-9][0-9]* new records' --to "$name" --project trials search
+  send 0 'search/trial-2: 0 new records' --to "$name" --project trials search
+  ok "$PYTHON" check.py $name trials
 done
 passed "each record once in Weights & Biases and MLflow; TensorBoard's own files"
