@@ -23,16 +23,14 @@ std::string wanted_text(const std::vector<std::int64_t>& shape) {
   return "(" + listed(shape, ", ", [](auto extent) { return extent < 0 ? "any" : std::to_string(extent); }) + ")";
 }
 
-/// Calls `compare`, which describes a damaged part of a file, once per process as long as the file is the same.
-std::string defect_once(const H5File& file, const std::string& part, const std::function<std::string()>& compare) {
-  if (known_whole(file.path(), part)) return "";
-  std::string defect = compare();
+/// Calls `compare`, which throws if a part of a file is damaged, once per process as long as the file is the same.
+void compare_once(const H5File& file, const std::string& part, const std::function<void()>& compare) {
+  if (known_whole(file.path(), part)) return;
+  compare();
   // Another change in the same tick of the clock would leave the time of the file as it is.
   std::error_code none;
   const auto changed = std::filesystem::last_write_time(file.path(), none);
-  if (defect.empty() && changed < std::filesystem::file_time_type::clock::now() - std::chrono::seconds(1))
-    note_whole(file.path(), part);
-  return defect;
+  if (changed < std::filesystem::file_time_type::clock::now() - std::chrono::seconds(1)) note_whole(file.path(), part);
 }
 }  // namespace
 
@@ -76,8 +74,11 @@ DatasetFile::DatasetFile(const H5File& file, const DatasetFormat& format)
   const std::int64_t version = file.int_attribute("/", "version");
   require_data(version == format.version, opening_, ": version ", version, ", this program reads version ",
                format.version, kRebuild);
-  const std::string defect = sealed_ ? defect_once(file, "structure", [&] { return structure_defect(file); }) : "";
-  require_data(defect.empty(), opening_, ": ", defect, kDamaged);
+  if (!sealed_) return;
+  compare_once(file, "structure", [&] {
+    const std::string defect = structure_defect(file);
+    require_data(defect.empty(), opening_, ": ", defect, kDamaged);
+  });
 }
 
 std::string DatasetFile::reading(const std::string& dataset) const {
@@ -155,12 +156,13 @@ std::vector<std::string> DatasetFile::read_text(const std::string& dataset, std:
 }
 
 void DatasetFile::verify(const std::string& group) const {
-  for (const std::string& dataset : file_.datasets_under(group)) require_sum(dataset, {});
+  compare_once(file_, group, [&] {
+    for (const std::string& dataset : file_.datasets_under(group)) require_sum(dataset, {});
+  });
 }
 
 void DatasetFile::require_sum(const std::string& dataset, std::optional<std::uint64_t> hash) const {
-  const auto compare = [&] { return values_defect(file_, dataset, hash); };
-  const std::string defect = !sealed_ ? "" : hash ? compare() : defect_once(file_, dataset, compare);
+  const std::string defect = sealed_ ? values_defect(file_, dataset, hash) : "";
   require_data(defect.empty(), opening_, ": ", defect, kDamaged);
 }
 
