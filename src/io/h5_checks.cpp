@@ -109,15 +109,11 @@ H5O_type_t object_type(hid_t file, const std::string& object) {
   }
 }
 
-H5O_type_t type_by_hard_links(hid_t file, const std::string& object) {
-  std::string reached;
-  const H5O_type_t type = follow(file, object, reached) == Link::hard ? object_type(file, object) : H5O_TYPE_UNKNOWN;
-  H5Eclear2(H5E_DEFAULT);
-  return type;
-}
-
 bool exists_by_hard_links(hid_t file, const std::string& object) {
-  return type_by_hard_links(file, object) != H5O_TYPE_UNKNOWN;
+  std::string reached;
+  const bool found = follow(file, object, reached) == Link::hard && object_type(file, object) != H5O_TYPE_UNKNOWN;
+  H5Eclear2(H5E_DEFAULT);
+  return found;
 }
 
 void require_hard_links(hid_t file, const std::string& object, const H5File& owner) {

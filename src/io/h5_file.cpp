@@ -59,7 +59,7 @@ H5File H5File::create(const fs::path& path) {
   auto handle = std::make_unique<Handle>();
   handle->path = path;
   handle->writing = true;
-  handle->file_size = std::int64_t{1} << 50;  // no limit: written data may be read back before the file grows
+  handle->file_size = h5::kNoLimit;  // written data may be read back before the file grows
   const h5::Id access = access_properties();
   const h5::Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation, false);
@@ -92,7 +92,8 @@ bool H5File::has(const std::string& object) const {
 
 bool H5File::is_group(const std::string& object) const {
   const h5::LibraryLock lock;
-  return h5::type_by_hard_links(handle_->file, object) == H5O_TYPE_GROUP;
+  if (handle_->object_id.valid() && handle_->object == object) return H5Iget_type(handle_->object_id) == H5I_GROUP;
+  return has(object) && h5::object_type(handle_->file, object) == H5O_TYPE_GROUP;
 }
 
 std::vector<std::string> H5File::list(const std::string& group) const {

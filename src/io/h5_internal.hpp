@@ -68,7 +68,6 @@ std::string quoted(const std::string& object, const H5File& file);
 std::string absolute(const std::string& object);
 /// errors   data: the object or a group on its path is missing or is not a hard link
 void require_hard_links(hid_t file, const std::string& object, const H5File& owner);
-H5O_type_t type_by_hard_links(hid_t file, const std::string& object);  ///< H5O_TYPE_UNKNOWN: there is none
 bool exists_by_hard_links(hid_t file, const std::string& object);
 H5O_type_t object_type(hid_t file, const std::string& object);
 hid_t open_dataset(hid_t file, const std::string& object, const H5File& owner);
@@ -81,6 +80,7 @@ std::vector<std::int64_t> extents(hid_t space, const std::string& what);
 /// Product of extents. errors  data: 2^56 elements or more
 std::int64_t count(const std::vector<std::int64_t>& shape, const std::string& what);
 
+inline constexpr std::int64_t kNoLimit = INT64_MAX;  ///< the size of a file that is being written
 /// errors  data: storage or filters that Lockstep does not read, or more data claimed than the file can hold
 void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size,
                            std::int64_t file_size, const std::string& what);

@@ -20,7 +20,7 @@ struct Source {
     require_data(type.valid() && space.valid(), "reading ", what, ": ", h5::kReason);
     kind = h5::classify(type, what);
     shape = h5::extents(space, what);
-    h5::require_plain_storage(id, shape, H5Tget_size(type), file_size, what);
+    if (file_size != h5::kNoLimit) h5::require_plain_storage(id, shape, H5Tget_size(type), file_size, what);
   }
 };
 
