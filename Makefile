@@ -28,7 +28,7 @@ MPIRUN = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --over
 # All clones and build folders share what ccache keeps: paths inside the tree count relative to the build folder.
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := true
-export CCACHE_SLOPPINESS := pch_defines,time_macros,include_file_mtime,include_file_ctime
+export CCACHE_SLOPPINESS := pch_defines,time_macros
 
 .NOTPARALLEL:
 .PHONY: help deps deps-dev configure build cuda cuda-tests cuda-host bundle gpu-check gpu-quarter mutate demo check test test-mpi bench size format format-check lint install docs clean

@@ -223,6 +223,10 @@ Option& Option::instead_of(std::string other) {
   spec_->other = std::move(other);
   return *this;
 }
+Option& Option::settled_by_first_start(std::string value) {
+  spec_->open = std::move(value);
+  return *this;
+}
 Option& Option::decides_others() {
   spec_->decides = true;
   return *this;
@@ -453,7 +457,7 @@ std::vector<std::string> Options::differences(std::string_view other_ini, const 
   const auto shown = [](const std::string& text) { return text.empty() ? std::string("nothing") : text; };
   for (const auto& option : impl_->options) {
     const Option::Spec& row = *option->spec_;
-    if (!row.configuration() || row.changeable) continue;
+    if (!row.configuration() || row.changeable || row.open == row.text()) continue;
     const auto their = theirs.find(&row);
     std::string text = their == theirs.end() ? row.initial : their->second;
     try {

@@ -1,6 +1,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ struct Option::Spec {
   std::vector<std::string> choices, aliases;
   std::map<std::string, std::string> synonyms;  ///< value_alias()
   std::string other;                            ///< instead_of()
+  std::optional<std::string> open;              ///< settled_by_first_start()
   bool needed = false, changeable = false, decides = false, expert = false;
   std::string origin = "default";
   /// Reads a text of this type and writes it back. Throws Error with the reason if the text is invalid.

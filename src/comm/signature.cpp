@@ -13,7 +13,7 @@ namespace {
 std::string describe(const Signature& s) {
   const std::string in_step = s.step >= 0 ? join(" in step ", s.step) : std::string();
   std::string text = join(s.operation.view());
-  if (s.type.view() != "") text += join(" of ", s.count, " ", s.type.view());
+  if (!s.type.view().empty()) text += join(" of ", s.count, " ", s.type.view());
   return join(text, " '", s.what.view(), "'", in_step, " (its collective ", s.sequence, ")");
 }
 

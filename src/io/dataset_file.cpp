@@ -123,7 +123,7 @@ void DatasetFile::read_into(const std::string& dataset, const std::vector<std::i
       if (check) check(first, part);
     });
   };
-  if (info.type == h5_type_of<T>::value) {
+  if (info.type == h5_type_of<T>::value) {  // NOLINT(bugprone-branch-clone): the types differ
     read.template operator()<T>();
   } else {
     read.template operator()<Other>();

@@ -318,7 +318,7 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
         "threads); with run.reproducible exactly this number, which must be a power of two, and threads without a "
         "shard are idle. 0: 16 or, with run.reproducible on CPUs, as many from 16 to 256 as the batch allows. A "
         "resumed run keeps the value of its first start and refuses another one")
-      .may_change();
+      .settled_by_first_start("0");
   o.choice(
        "dist.parallel,parallel,multi-gpu", &c.dist.parallel, "ddp", {"ddp", "dp"},
        "ddp: one process per device, started by mpirun; dp: one process drives several devices with the same result: "

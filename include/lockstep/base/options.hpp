@@ -76,6 +76,9 @@ class Option {
   /// effect, the other has its default and is not in ini(). To give both in one place is a usage error. Without either,
   /// the other one is in effect.
   Option& instead_of(std::string other);
+  /// The first start puts a value in the place of this one, and later starts may give either: differences() does not
+  /// report a table that has it.
+  Option& settled_by_first_start(std::string value);
   /// If this key differs, differences() reports only this key: it decides which other keys exist and what they mean.
   Option& decides_others();
 

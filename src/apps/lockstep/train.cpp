@@ -70,9 +70,7 @@ fs::path choose_checkpoint(const Options& options, RunConfig& config) {
   std::string list;
   for (const std::string& key : options.differences(reader.config(), chosen.string())) list += "\n  " + key;
   require_usage(list.empty(), "checkpoint ", chosen.string(), " is of another configuration:", list);
-  const std::int64_t shards = shards_of(reader), asked = std::exchange(config.dist.shards, shards);
-  require_usage(asked == 0 || asked == shards, "checkpoint ", chosen.string(), " is of another configuration:\n  ",
-                "dist.shards: ", shards, " there, ", asked, " here");
+  config.dist.shards = shards_of(reader);
   config.first_devices = reader.devices();
   config.first_isa = reader.isa();
   const std::string then = trained_precision(reader), now = config.precision();

@@ -110,7 +110,7 @@ std::string torch_folder(const ZipReader& archive, const std::string& reading) {
     return name == kPickle || (name.ends_with(kPickle) && name.find('/') == name.size() - kPickle.size() - 1);
   });
   require_data(pickle != archive.names().end(), reading, ": a ZIP archive without data.pkl, not of torch.save");
-  const std::string folder = pickle->substr(0, pickle->size() - kPickle.size());
+  std::string folder = pickle->substr(0, pickle->size() - kPickle.size());
   require_data(!archive.has(folder + "byteorder") || archive.read(folder + "byteorder") == "little", reading,
                ": its numbers are big-endian");
   return folder;
