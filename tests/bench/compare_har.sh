@@ -17,7 +17,7 @@ variants() { echo "${LOCKSTEP_BENCH_VARIANTS:-eager,compile}"; }
 # Windows of all ranks: for signals 32 per core, for pictures one.
 windows() { [ "$1" = signal ] && echo $((32 * CORES)) || echo "$CORES"; }
 ours() { # INPUT SHAPE
-  $(launcher "$2") "$LOCKSTEP" bench --model.kind har --input "$1" --data.path "$DATA" --threads "${2#*x}" --batch-size "$(windows "$1")" \
+  $(launcher "$2") "$LOCKSTEP" bench --model.kind har --model.input "$1" --data.path "$DATA" --threads "${2#*x}" --batch-size "$(windows "$1")" \
     --warmup 2 --seconds "$SECONDS_EACH" --no-augmentation --json
 }
 theirs() { # INPUT SHAPE VARIANTS
