@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/device/cuda_types.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/kgat/kgat_attention.hpp"
 
@@ -89,6 +90,7 @@ std::unique_ptr<SampleTask> KgatTask::control(GraphControl graph) const {
 }
 
 void KgatTask::move_to(Device device) {
+  if (device.is_cuda() && options_.storage) require_cuda_type(name(*options_.storage));
   params().move_to(device);
   propagation_ = std::make_unique<KgatPropagation>(*net_, data().graph, options_.storage);
 }
