@@ -10,8 +10,10 @@
  * Config     The text of lsfit_open is the name of an INI file, or lines `key = value` such as "optim.lr = 1e-3". Keys
  *            and defaults are those of `lockstep train` for model.kind = emulator (docs/options.md): model.*, loss.*,
  *            optim.*, schedule.*, run.seed, run.reproducible, run.threads (default 1), run.isa, run.precision (fp32 or
- *            fp64), dist.compress, dist.shards, dist.bucket_bytes, dist.timeout, dist.check_collectives; and
- *            reservoir.*, below. A schedule counts steps.
+ *            fp64), run.device, run.backend, run.graphs, dist.compress, dist.shards, dist.bucket_bytes, dist.timeout,
+ *            dist.check_collectives; and reservoir.*, below. A schedule counts steps.
+ * Device     With run.device = cuda, in a library built with CUDA, a rank computes on the GPU that is current for the
+ *            calling thread in lsfit_open. Ranks with a GPU each add their gradients by NCCL.
  * Layout     As in lockstep.h: variable i of column j is x[j * ldx + i], or x[i][j * sx[i]] for *_soa. Columns are
  *            stored in single precision.
  * Moments    x and y are in physical units. They are normalised by the mean and standard deviation of the columns of
@@ -57,7 +59,8 @@ enum {
 
 /* Opens a session on all ranks of comm, which is duplicated. names: the n_in + n_out names of the variables, separated
  * by commas, inputs first; units: as many units. Each may be null. On failure *session is null, and lsem_last_error has
- * the message. Errors: ARGUMENT (also: the ranks differ in a value), MEMORY, INTERNAL, LOST. */
+ * the message. Errors: ARGUMENT (also: the ranks differ in a value; run.device = cuda without a GPU), MEMORY, INTERNAL,
+ * LOST. */
 LSEM_API int lsfit_open(MPI_Comm comm, const char* config, int n_in, int n_out, const char* names, const char* units,
                         lsfit_session** session);
 /* The same with the number of a communicator in Fortran. */
@@ -85,9 +88,12 @@ LSEM_API int lsfit_observe_soa_f32(lsfit_session* session, long n, const float* 
                                    const float* const* y, const long* sy, const float* weights, const long* ids);
 LSEM_API int lsfit_observe_soa_f64(lsfit_session* session, long n, const double* const* x, const long* sx,
                                    const double* const* y, const long* sy, const double* weights, const long* ids);
-/* The same for x, y and weights in the memory of the calling thread's current GPU, with strides as in lsem_gpu_predict_*,
- * when the work of `stream` (a cudaStream_t) is complete. They are copied to the host: a session computes on CPUs. ids
- * is in host memory. For predictions on the GPU, lsem_gpu_open copies the model of lsfit_model. Errors: also GPU. */
+/* The same for x, y and weights in the memory of the calling thread's current GPU, with strides as in
+ * lsem_gpu_predict_*, when the work of `stream` (a cudaStream_t) is complete. ids is in host memory. In a session on
+ * this GPU x and y stay there. They go through the host in a session on CPUs, with a reservoir, in a step for which
+ * columns in host memory are observed too, in the first step without lsfit_set_moments, and where columns move between
+ * ranks or are not in the order of their identities; weights always do. For predictions on the GPU, lsem_gpu_open
+ * copies the model of lsfit_model. Errors: also GPU. */
 LSEM_API int lsfit_gpu_observe_f32(lsfit_session* session, long n, const float* x, long x_node, long x_variable,
                                    const float* y, long y_node, long y_variable, const float* weights, const long* ids,
                                    void* stream);

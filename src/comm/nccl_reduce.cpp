@@ -18,6 +18,7 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/comm/gpu_reduce.hpp"
+#include "lockstep/comm/world.hpp"
 #include "lockstep/device/cuda_check.hpp"
 
 namespace lockstep {
@@ -290,6 +291,7 @@ class NcclReduce final : public GpuReduce {
     if (const CommContext* context = context_of(comm_); context != nullptr && context->wait_failed)
       context->wait_failed(why + hint(), late);
     nccl_.fail(why + hint());
+    if (late) throw LostRank(Fault::internal, nccl_.failure);
     throw Error(Fault::internal, nccl_.failure);
   }
 

@@ -62,6 +62,45 @@ void exchange(Communicator& comm, const std::vector<T>& from, std::vector<T>& to
 
 }  // namespace
 
+Tensor GpuValues::range(Device gpu, std::int64_t from, std::int64_t to) {
+  const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n) * sizeof(float); };
+  if (bytes(to) > buffer_.size_bytes()) {
+    Buffer larger(gpu, std::max(bytes(to), 2 * buffer_.size_bytes()), MemoryUse::data);
+    const Stream stream(gpu);
+    copy_bytes(stream, larger.data(), buffer_.data(), bytes(from));
+    stream.synchronize();
+    buffer_ = std::move(larger);
+  }
+  return {buffer_.data() + bytes(from), DType::f32, {to - from}, gpu};
+}
+
+void Columns::to_gpu(Device gpu) {
+  const Stream stream(gpu);
+  const auto put = [&](GpuValues& to, const std::vector<float>& from) {
+    copy(stream, to.range(gpu, 0, std::ssize(from)), Tensor::of(from.data(), {std::ssize(from)}));
+  };
+  if (!on_gpu) {
+    put(gpu_x, x);
+    put(gpu_y, y);
+  }
+  put(gpu_weights, weights);
+  stream.synchronize();
+  on_gpu = true;
+}
+
+void Columns::to_host(Device gpu) {
+  if (!on_gpu || !x.empty()) return;
+  const Stream stream(gpu);
+  const auto get = [&](std::vector<float>& to, GpuValues& from, std::int64_t width) {
+    to.resize(static_cast<std::size_t>(count() * width));
+    copy(stream, Tensor::of(to.data(), {std::ssize(to)}), from.range(gpu, 0, std::ssize(to)));
+  };
+  get(x, gpu_x, n_in);
+  get(y, gpu_y, n_out);
+  stream.synchronize();
+  on_gpu = false;
+}
+
 std::vector<Run> by_identity(const Gathered& of_rank, std::vector<std::int64_t>& sorted) {
   struct Place {
     std::int64_t id, row;
@@ -89,13 +128,15 @@ std::vector<Run> by_identity(const Gathered& of_rank, std::vector<std::int64_t>&
   return order;
 }
 
-void move_columns(Communicator& comm, Columns& from, Columns& to, const std::vector<Run>& order,
+void move_columns(Communicator& comm, Device gpu, Columns& from, Columns& to, const std::vector<Run>& order,
                   const std::vector<Shard>& parts) {
   const std::vector<Piece> pieces = pieces_of(order, parts);
   if (std::ranges::all_of(pieces, [](const Piece& p) { return p.from == p.to && p.row == p.place; })) {
     std::swap(from, to);
   } else {
     const std::int64_t count = parts[static_cast<std::size_t>(comm.rank())].count;
+    from.to_host(gpu);
+    to.clear();
     exchange(comm, from.x, to.x, pieces, from.n_in, count);
     exchange(comm, from.y, to.y, pieces, from.n_out, count);
     exchange(comm, from.weights, to.weights, pieces, 1, count);

@@ -27,8 +27,17 @@ struct Codes {
 
 int code_of(const Error& error, const Codes& codes) {
   if (dynamic_cast<const LostRank*>(&error) != nullptr) return LSFIT_ERR_LOST;
+  if (dynamic_cast<const OutOfMemory*>(&error) != nullptr) return LSEM_ERR_MEMORY;
   return error.fault() == Fault::usage ? LSEM_ERR_ARGUMENT : error.fault() == Fault::data ? codes.data : codes.internal;
 }
+
+/// Makes the session's GPU, if it has one, current for the calling thread.
+struct OnItsGpu {
+  explicit OnItsGpu(const fit::Session& session) {
+    if (session.device().is_cuda()) current.emplace(session.device());
+  }
+  std::optional<CurrentGpu> current;
+};
 
 /// Runs the body of a call and converts exceptions to status codes.
 template <class Body>
@@ -38,6 +47,7 @@ int guarded_fit(lsfit_session* s, const Body& body, const Codes& codes = {}) noe
     return guarded([] { throw Failure(LSEM_ERR_ARGUMENT, "another thread is using the session; one call at a time"); });
   const int code = guarded([&] {
     try {
+      const OnItsGpu on(s->session);
       body(s->session);
     } catch (const Failure&) {
       throw;
@@ -99,11 +109,13 @@ int observe(lsfit_session* s, long n, const S* const* x, const long* sx, const S
   });
 }
 
-/// A copy of a state in GPU memory, with its strides.
+/// A state in GPU memory, or, unless it `stays` there, a copy with its strides.
 template <class S>
-struct HostCopy {
-  HostCopy(const Stream& stream, const char* what, long n, std::int64_t count, const S* data, long node, long variable)
+struct GpuState {
+  GpuState(const Stream& stream, bool stays, const char* what, long n, std::int64_t count, const S* data, long node,
+           long variable)
       : view(gpu_view(what, data, node, variable)) {
+    if (stays) return;
     values.resize(static_cast<std::size_t>((n - 1) * node + (count - 1) * variable + 1));
     copy_bytes(stream, values.data(), data, values.size() * sizeof(S));
     view.data = values.data();
@@ -118,19 +130,22 @@ int observe_gpu(lsfit_session* s, long n, const S* x, long x_node, long x_variab
   return guarded_fit(s, [&](fit::Session& session) {
     require_argument(n >= 0, n, " columns");
     if (n == 0) return;
-    std::optional<HostCopy<S>> inputs, outputs, factors;
+    std::optional<GpuState<S>> inputs, outputs, factors;
+    std::optional<Stream> stream;
+    bool stay = false;
     const int code = on_gpu([&] {
       const Device gpu = current_gpu();
       const CurrentGpu current(gpu);
-      const Stream stream(gpu, native);
-      inputs.emplace(stream, "x", n, session.n_in(), x, x_node, x_variable);
-      outputs.emplace(stream, "y", n, session.n_out(), y, y_node, y_variable);
-      if (weights != nullptr) factors.emplace(stream, "weights", n, 1, weights, 1, 1);
-      stream.synchronize();
+      stream.emplace(gpu, native);
+      stay = session.takes_from(gpu);
+      inputs.emplace(*stream, stay, "x", n, session.n_in(), x, x_node, x_variable);
+      outputs.emplace(*stream, stay, "y", n, session.n_out(), y, y_node, y_variable);
+      if (weights != nullptr) factors.emplace(*stream, false, "weights", n, 1, weights, 1, 1);
+      stream->synchronize();
     });
     if (code != LSEM_OK) throw Failure(code, lsem_last_error());
     session.observe(n, inputs->view, outputs->view, optional(factors ? factors->values.data() : nullptr, n),
-                    optional(ids, n));
+                    optional(ids, n), stay ? &*stream : nullptr);
   });
 }
 
@@ -161,7 +176,11 @@ int lsfit_open_fortran(int comm, const char* config, int n_in, int n_out, const 
 }
 
 int lsfit_close(lsfit_session* session) {
-  return guarded([&] { delete session; });
+  return guarded([&] {
+    if (session == nullptr) return;
+    const OnItsGpu on(session->session);
+    delete session;
+  });
 }
 
 const char* lsfit_error(const lsfit_session* session) {

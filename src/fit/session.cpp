@@ -25,9 +25,10 @@ namespace {
 
 /// Keys that mean something here: of these sections, or these.
 constexpr const char* kSections[] = {"model.", "loss.", "optim.", "schedule.", "reservoir."};
-constexpr const char* kKeys[] = {"run.seed",      "run.reproducible",      "run.threads", "run.isa",
-                                 "run.precision", "dist.compress",         "dist.shards", "dist.bucket_bytes",
-                                 "dist.timeout",  "dist.check_collectives"};
+constexpr const char* kKeys[] = {"run.isa",          "run.backend",  "run.reproducible", "run.device",
+                                 "run.graphs",       "run.seed",     "run.precision",    "run.threads",
+                                 "dist.shards",      "dist.timeout", "dist.compress",    "dist.check_collectives",
+                                 "dist.bucket_bytes"};
 
 constexpr const char* kNoColumns = "training step: no rank has observed a column; call lsfit_observe before";
 
@@ -81,11 +82,21 @@ void ObservedTask::observe(std::int64_t first, const Columns& columns) {
   const bool weighted = std::ranges::any_of(columns.weights, [](float w) { return w != 1; });
   set_samples(rows(columns.x, data().n_in()), rows(columns.y, data().n_out()), Tensor::of(numbers_.data(), {count}),
               weighted ? rows(columns.weights, 1) : Tensor());
+  // Launches must not depend on whether the columns of this rank have weights: ranks repeat the same graphs.
+  gpu_x_ = columns.gpu_x.data();
+  gpu_y_ = columns.gpu_y.data();
+  gpu_weights_ = columns.gpu_weights.data();
 }
 
 const DrawnShard& ObservedTask::draw(Arena& host, const Shard& shard) const {
   ops::RowDraw order = rows_of(shard);
-  order.rows = numbers_.data() + (shard.first - first_);
+  const std::int64_t at = shard.first - first_;
+  order.rows = numbers_.data() + at;
+  if (gpu_x_ != nullptr) {
+    order.x = gpu_x_ + at * data().n_in();
+    order.y = gpu_y_ + at * data().n_out();
+    order.weights = gpu_weights_ + at;
+  }
   return draw_rows(host, order, shard);
 }
 
@@ -135,6 +146,10 @@ Session::Session(const void* communicator, const std::string& config, std::int64
     variables_.input_level.resize(static_cast<std::size_t>(n_in));
     variables_.output_level.resize(static_cast<std::size_t>(n_out));
     mine = join(n_in, " ", n_out, " ", names, " ", units, "\n", options_.ini());
+    // The ranks of a session may be some of those of the program, which has given each its GPU.
+    if (config_.run.device == "cuda" && gpu_count() > 0) config_.dist.gpu_ids = {std::to_string(current_gpu().index)};
+    device_ = choose_device(world_, config_.run.device, config_.dist.gpu_ids);
+    if (device_.is_cuda()) gpu_scratch_ = Buffer(device_, sizeof(std::int64_t));
     reservoir_ = Reservoir(reservoir_columns_, config_.run.seed, observed_);
   });
   const std::string first = world_.communicator().broadcast_text(mine, 0, "options of rank 0");
@@ -170,7 +185,8 @@ void Session::read_options(const std::string& config) {
   if (config_.schedule.unit != "step") options_.reject("schedule.unit", "a session has steps only; use step");
   if (config_.schedule.name == "plateau")
     options_.reject("schedule.name", "a session has no evaluations; use another one");
-  if (config_.storage() != config_.dtype()) options_.reject("run.precision", "a session computes in fp32 or fp64");
+  if (config_.precision() != "fp32" && config_.precision() != "fp64")
+    options_.reject("run.precision", "a session computes in fp32 or fp64");
   check(config_);
   if (options_.given("reservoir.batch") && reservoir_columns_ == 0)
     options_.reject("reservoir.batch", "needs reservoir.columns > 0");
@@ -192,8 +208,9 @@ void Session::set_moments(Moments moments) {
 
 template <class S>
 void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y, std::span<const S> weights,
-                      std::span<const long> ids) {
+                      std::span<const long> ids, const Stream* gpu) {
   if (n == 0) return;
+  if (gpu == nullptr) observed_.to_host(device_);
   const std::int64_t before = observed_.count();
   require_usage(!ids.empty() || reservoir_.capacity() == 0, where(),
                 ": columns without identities, which the reservoir needs; pass ids");
@@ -203,7 +220,13 @@ void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y
     throw Error(Fault::data, join(where(), ": column ", column, " of the call: ", what, " is ", value));
   };
   const auto take = [&](StateView<const S> from, std::int64_t width, const std::vector<std::string>& names,
-                        std::vector<float>& to) {
+                        std::vector<float>& to, GpuValues& on_gpu) {
+    if (gpu != nullptr) {
+      const Tensor all = on_gpu.range(device_, before * width, (before + n) * width).reshaped({n, width});
+      const std::int64_t bad = ops::copy_columns(*gpu, all, from, gpu_scratch_);
+      if (bad < 0) return;
+      refuse(bad / width, names[static_cast<std::size_t>(bad % width)], HostView(all)->data<float>()[bad]);
+    }
     to.resize(static_cast<std::size_t>((before + n) * width));
     float* values = to.data() + before * width;
     for (std::int64_t j = 0; j < n; ++j)
@@ -214,31 +237,29 @@ void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y
       }
   };
   try {
-    take(x, n_in_, variables_.input_names, observed_.x);
-    take(y, n_out_, variables_.output_names, observed_.y);
+    take(x, n_in_, variables_.input_names, observed_.x, observed_.gpu_x);
+    take(y, n_out_, variables_.output_names, observed_.y, observed_.gpu_y);
     for (std::int64_t j = 0; j < n; ++j) {
       const float weight = weights.empty() ? 1 : static_cast<float>(weights[static_cast<std::size_t>(j)]);
       if (!std::isfinite(weight) || weight < 0) refuse(j, "its weight", weight);
       observed_.weights.push_back(weight);
     }
     observed_.ids.insert(observed_.ids.end(), ids.begin(), ids.end());
+    observed_.on_gpu = gpu != nullptr;
   } catch (const std::exception& problem) {
-    observed_.x.resize(static_cast<std::size_t>(before * n_in_));
-    observed_.y.resize(static_cast<std::size_t>(before * n_out_));
+    if (gpu == nullptr) {
+      observed_.x.resize(static_cast<std::size_t>(before * n_in_));
+      observed_.y.resize(static_cast<std::size_t>(before * n_out_));
+    }
     observed_.weights.resize(static_cast<std::size_t>(before));
     if (refused_.empty()) refused_ = problem.what();
     throw;
   }
 }
 template void Session::observe(std::int64_t, StateView<const float>, StateView<const float>, std::span<const float>,
-                               std::span<const long>);
+                               std::span<const long>, const Stream*);
 template void Session::observe(std::int64_t, StateView<const double>, StateView<const double>, std::span<const double>,
-                               std::span<const long>);
-
-Session::Learner::Learner(World& world, const RunConfig& config, ObservedTask::Options options, EmulatorData data)
-    : task(std::move(options), std::move(data)), program(world, config, task, static_cast<int>(config.run.threads)) {
-  if (config.optim.ema > 0) ema.emplace(task.params(), config.optim.ema);
-}
+                               std::span<const long>, const Stream*);
 
 std::unique_ptr<Session::Learner> Session::build(Moments moments) {
   EmulatorData data;
@@ -247,9 +268,19 @@ std::unique_ptr<Session::Learner> Session::build(Moments moments) {
   data.variables = variables_;
   data.x = Tensor(nullptr, DType::f32, {0, n_in_}, Device{});
   data.y = Tensor(nullptr, DType::f32, {0, n_out_}, Device{});
+  data.order = Tensor(nullptr, DType::i32, {0});
   const auto& kind = static_cast<const EmulatorConfig&>(*config_.task);
-  return std::make_unique<Learner>(world_, config_, kind.model_options(config_.dtype(), config_.run.seed),
-                                   std::move(data));
+  std::unique_ptr<Learner> made;
+  world_.together("building the network", [&] {
+    ObservedTask::Options options = kind.model_options(config_.dtype(), config_.run.seed);
+    made.reset(new Learner{{std::move(options), std::move(data)}, {}, {}});
+    made->task.move_to(device_);
+  });
+  world_.together("preparing the training", [&] {  // with GPUs also collective within
+    made->program.emplace(world_, config_, made->task, static_cast<int>(config_.run.threads));
+    if (config_.optim.ema > 0) made->ema.emplace(made->task.params(), config_.optim.ema);
+  });
+  return made;
 }
 
 void Session::share_columns(const Parts& part) {
@@ -276,11 +307,12 @@ void Session::share_columns(const Parts& part) {
                               observed_, counts);
   parts_.clear();
   for (int r = 0; r < comm.size(); ++r) parts_.push_back(part(samples_, r));
-  move_columns(comm, observed_, columns_, order, parts_);
+  move_columns(comm, device_, observed_, columns_, order, parts_);
 }
 
 Moments Session::moments_of_columns() {
   Communicator& comm = world_.communicator();
+  observed_.to_host(device_);
   // As many for any number of ranks up to this one.
   const auto all_shards = static_cast<std::int64_t>(std::bit_ceil(std::max(4096U, static_cast<unsigned>(comm.size()))));
   const auto part = [&](std::int64_t samples, int rank) {
@@ -349,21 +381,21 @@ double Session::step() {
       hash = hash64((moments.*part).data(), (moments.*part).size() * sizeof(double), hash);
     require_usage(same_on_all_ranks(world_, hash),
                   "training step: the ranks have set different moments; set the same on all");
-    std::unique_ptr<Learner> made;
-    world_.together("building the network", [&] { made = build(std::move(moments)); });
-    learner_ = std::move(made);
+    learner_ = build(std::move(moments));
   }
-  ObservedProgram& program = learner_->program;
+  ObservedProgram& program = *learner_->program;
   share_columns([&](std::int64_t samples, int rank) { return program.part(samples, rank); });
   require_usage(samples_ > 0, kNoColumns);
   const int rank = world_.rank();
   world_.together("training step", [&] {
+    if (device_.is_cuda()) columns_.to_gpu(device_);
     learner_->task.observe(parts_[static_cast<std::size_t>(rank)].first, columns_);
     reservoir_.reserve(samples_, columns_.count());
   });
   program.expect(samples_);
   world_.at("train", state_.step);
-  const StepResult done = program.step(state_, schedule_->lr(state_.step, 0), learner_->average(), 0);
+  StepResult done = program.step(state_, schedule_->lr(state_.step, 0), learner_->average(), 0);
+  if (const auto on_gpu = program.settle(UpTo::outcomes)) done.outcome = on_gpu;
   require_usage(done.outcome->weight > 0, "training step: the weights of all ", samples_, " columns are 0");
   reservoir_.offer(state_.step, ids_, parts_, rank, columns_);
   ++state_.step;
@@ -378,8 +410,8 @@ void Session::require_built() const {
 CheckpointParts Session::parts(Learner& learner) {
   return {.model = &learner.task,
           .params = &learner.task.params(),
-          .optimizers = learner.program.state().optimizers,
-          .vectors = learner.program.state().vectors,
+          .optimizers = learner.program->state().optimizers,
+          .vectors = learner.program->state().vectors,
           .ema = learner.average(),
           .state = &state_,
           .config = config_.text,
@@ -426,7 +458,7 @@ std::vector<std::byte> Session::state() {
   append(bytes, std::span(&steps, 1));
   for (const NamedTensor& array : arrays_of(all)) {
     text(join(array.name, " ", array.value.dtype(), " ", array.value.shape()));
-    append(bytes, std::span(static_cast<const std::byte*>(array.value.raw()), array.value.size_bytes()));
+    append(bytes, std::span(static_cast<const std::byte*>(HostView(array.value)->raw()), array.value.size_bytes()));
   }
   text(reservoir_.capacity() > 0 ? reservoir_.state(world_.communicator()) : "");
   StateHead head;
@@ -439,48 +471,49 @@ std::vector<std::byte> Session::state() {
 void Session::set_state(std::span<const std::byte> bytes) {
   StateHead head;
   TrainState state;
-  std::unique_ptr<Learner> made;
+  Moments moments;
+  std::int64_t steps = 0;
   Reservoir reservoir(reservoir_columns_, config_.run.seed, observed_);
+  std::span<const std::byte> rest = bytes;
+  const auto take = [&](void* to, std::size_t size) {
+    require_data(size <= rest.size(), "a state ends within its contents");
+    std::memcpy(to, rest.data(), size);
+    rest = rest.subspan(size);
+  };
+  const auto text = [&] {
+    std::uint64_t length = 0;
+    take(&length, sizeof length);
+    require_data(length <= rest.size(), "a state ends within its contents");
+    std::string s(length, ' ');
+    take(s.data(), s.size());
+    return s;
+  };
   world_.together("continuing from a state", [&] {
     const StateHead ours;
     require_data(bytes.size() >= sizeof head, "a state of ", bytes.size(), " bytes: it is cut");
-    std::memcpy(&head, bytes.data(), sizeof head);
+    take(&head, sizeof head);
     require_usage(std::memcmp(head.mark, ours.mark, sizeof head.mark) == 0,
                   "these bytes are no state of a session, or that of another version of Lockstep");
-    std::span<const std::byte> rest = bytes.subspan(sizeof head);
     require_data(rest.size() == head.bytes && hash64(rest.data(), rest.size()) == head.hash, "a state of ",
                  bytes.size(), " bytes, of which ", head.bytes + sizeof head, " were written: it is cut or changed");
-    const auto take = [&](void* to, std::size_t size) {
-      require_data(size <= rest.size(), "a state ends within its contents");
-      std::memcpy(to, rest.data(), size);
-      rest = rest.subspan(size);
-    };
-    const auto text = [&] {
-      std::uint64_t length = 0;
-      take(&length, sizeof length);
-      require_data(length <= rest.size(), "a state ends within its contents");
-      std::string s(length, ' ');
-      take(s.data(), s.size());
-      return s;
-    };
     const std::string theirs = text();
     require_usage(theirs == variables_text(), "a state of a session with other variables: ", theirs, ", here ",
                   variables_text());
-    Moments moments;
     for (const auto& [name, part] : kMoments) {
       std::vector<double>& values = moments.*part;
       values.resize(static_cast<std::size_t>(std::string_view(name).starts_with("input") ? n_in_ : n_out_));
       take(values.data(), values.size() * sizeof(double));
     }
     state = unpack(text());
-    std::int64_t steps = 0;
     take(&steps, sizeof steps);
-    made = build(std::move(moments));
+  });
+  std::unique_ptr<Learner> made = build(std::move(moments));
+  world_.together("continuing from a state", [&] {
     const CheckpointParts all = parts(*made);
     for (const NamedTensor& array : arrays_of(all)) {
       const std::string here = join(array.name, " ", array.value.dtype(), " ", array.value.shape()), there = text();
       require_usage(here == there, "a state of another network or optimizer: ", there, ", here ", here);
-      take(const_cast<void*>(static_cast<const void*>(array.value.raw())), array.value.size_bytes());
+      take(HostView(array.value, HostView::Access::write)->raw(), array.value.size_bytes());
     }
     all.optimizers.front().optimizer->set_steps(steps);
     reservoir.set_state(text(), world_.rank(), world_.size());

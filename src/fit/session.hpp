@@ -31,6 +31,8 @@ class ObservedTask final : public EmulatorTask {
  private:
   std::int64_t first_ = 0;
   std::vector<std::int32_t> numbers_;  ///< 0, 1, ...
+  /// RowDraw's, of all samples, or null.
+  const float *gpu_x_ = nullptr, *gpu_y_ = nullptr, *gpu_weights_ = nullptr;
 };
 
 /// The training program of an ObservedTask: a step takes all samples of its batch at once.
@@ -60,14 +62,20 @@ class Session {
 
   /// errors  Error (usage): after the first step; see check_moments()
   void set_moments(Moments moments);
-  /// Adds columns to the next step. weights, ids: empty, or one per column
+  /// Adds columns to the next step. weights, ids: empty, or one per column, in host memory
+  /// gpu     if x and y are on a GPU, the stream after whose work they are complete; only if takes_from(its GPU)
   /// errors  Error (data): a value that is not finite or a negative weight; the next step then fails on all ranks
   ///         Error (usage): identities for some columns of the step only, or none with a reservoir
   template <class S>
   void observe(std::int64_t n, StateView<const S> x, StateView<const S> y, std::span<const S> weights,
-               std::span<const long> ids);
+               std::span<const long> ids, const Stream* gpu = nullptr);
+  /// Whether the next columns may stay on this GPU.
+  bool takes_from(Device gpu) const {
+    return gpu == device_ && reservoir_.capacity() == 0 && (observed_.on_gpu || observed_.count() == 0);
+  }
   /// Trains on the columns of all ranks and drops them. Returns the weighted mean loss before the update. Collective.
   double step();
+  Device device() const { return device_; }
   std::int64_t steps() const { return state_.step; }
   std::int64_t n_in() const { return n_in_; }
   std::int64_t n_out() const { return n_out_; }
@@ -91,19 +99,20 @@ class Session {
   Moments moments_of_columns();
   /// The network in training. The session has it only once all ranks have built theirs.
   struct Learner {
-    Learner(World& world, const RunConfig& config, ObservedTask::Options options, EmulatorData data);
     ObservedTask task;
-    ObservedProgram program;
+    std::optional<ObservedProgram> program;
     std::optional<Ema> ema;
     Ema* average() { return ema ? &*ema : nullptr; }
   };
-  std::unique_ptr<Learner> build(Moments moments);
+  std::unique_ptr<Learner> build(Moments moments);  ///< Collective.
   void require_built() const;
   std::string variables_text() const;
   CheckpointParts parts(Learner& learner);
 
   RunConfig config_;
   World world_;
+  Device device_;       ///< that computes
+  Buffer gpu_scratch_;  ///< of ops::copy_columns()
   Options options_;
   std::int64_t n_in_, n_out_;
   EmulatorVariables variables_;

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "lockstep/device/cuda_half.hpp"
+#include "ops/common/map_cuda.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/common/regression.hpp"
 #include "ops/common/total_cuda.hpp"
@@ -11,18 +12,20 @@ namespace lockstep::ops {
 
 namespace {
 
-/// One element per thread, grid-stride. Memory bound: reads y and target, writes dy.
+/// One element per thread, grid-stride. Memory bound: reads y and target, writes dy. weights: of the rows, or null.
 template <class T, class Op>
 __global__ void __launch_bounds__(gpu::kTotalThreads)
     regression_loss_kernel(gpu::Earlier earlier, double* partials, std::int64_t n, real_t<T>* dy,
-                           const T* __restrict__ y, const real_t<T>* __restrict__ target) {
+                           const T* __restrict__ y, const real_t<T>* __restrict__ target, std::int64_t columns,
+                           const real_t<T>* __restrict__ weights) {
   earlier.wait();
   double mine = 0;
   for (std::int64_t i = std::int64_t{blockIdx.x} * gpu::kTotalThreads + threadIdx.x; i < n;
        i += std::int64_t{gridDim.x} * gpu::kTotalThreads) {
+    const real_t<T> weight = weights != nullptr ? weights[gpu::quotient(i, columns)] : real_t<T>{1};
     real_t<T> gradient;
-    mine += static_cast<double>(Op{}(gpu::load(y + i) - target[i], gradient));
-    if (dy != nullptr) dy[i] = gradient;
+    mine += static_cast<double>(weight * Op{}(gpu::load(y + i) - target[i], gradient));
+    if (dy != nullptr) dy[i] = weight * gradient;
   }
   gpu::put_partial(partials, mine);
 }
@@ -114,14 +117,14 @@ void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
                      Regression kind, const Tensor& weights) {
   require(target.shape() == y.shape() && (!dy || dy.shape() == y.shape()), "regression loss: y is ", y.shape(),
           ", target ", target.shape(), "; they must be equal");
-  require(!weights || (weights.size() == y.rows() && !y.device().is_cuda()), "regression loss: y is ", y.shape(),
-          " on ", name(y.device()), ", with ", weights.size(), " weights; they must be one per row, on the CPU");
+  require(!weights || weights.size() == y.rows(), "regression loss: y is ", y.shape(), ", with ", weights.size(),
+          " weights; they must be one per row");
   check_scalar("regression loss", loss);
   on_gpu(y, [&]<class T>() {
     using R = real_t<T>;
     visit_regression(kind, [&]<class Op>(Op) {
       gpu::launch_total(stream, loss, y.size(), regression_loss_kernel<T, Op>, y.size(), dy.data<R>(), y.data<T>(),
-                        target.data<R>());
+                        target.data<R>(), y.columns(), weights.data<R>());
     });
   });
   on_cpu(y, [&]<class T>() {

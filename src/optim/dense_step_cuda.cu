@@ -80,13 +80,13 @@ __device__ void load_rows(const DenseOperands<T>& s, const ops::RowDraw& draw, s
   __shared__ std::int64_t sm_rows[kRows];
   if (threadIdx.x < kRows)
     sm_rows[threadIdx.x] =
-        static_cast<int>(threadIdx.x) < rows ? s.table.order[draw(first + static_cast<int>(threadIdx.x))] : -1;
+        static_cast<int>(threadIdx.x) < rows ? row_of(s.table, draw, first + static_cast<int>(threadIdx.x)) : -1;
   __syncthreads();
   const DenseLayer &input = s.layer[0], &output = s.layer[s.layers - 1];
   const int columns = static_cast<int>(s.table.n_in + s.table.n_out), inputs = static_cast<int>(s.table.n_in);
   for (int i = static_cast<int>(threadIdx.x); i < kRows * columns; i += kThreads) {
     const int row = i / columns, c = i % columns;
-    const T value = sm_rows[row] < 0 ? T{0} : ops::cuda::normalised(s.table, sm_rows[row], c);
+    const T value = sm_rows[row] < 0 ? T{0} : ops::cuda::normalised(s.table, draw, sm_rows[row], c);
     if (c < inputs)
       sm[input.sm_x + row * input.stride + c] = value;
     else
@@ -98,9 +98,9 @@ __device__ void load_rows(const DenseOperands<T>& s, const ops::RowDraw& draw, s
 
 /// One layer for all rows: a thread computes a square of outputs: with few rows one, otherwise two outputs of two rows.
 /// The odd number of packs in a stride puts the packs of weights into different banks. Returns this thread's share of
-/// the loss.
+/// the loss. factors: of the rows in the loss, or null.
 template <class T, int kRows>
-__device__ double forward(const DenseOperands<T>& s, int k, int rows, T* sm) {
+__device__ double forward(const DenseOperands<T>& s, int k, int rows, const float* factors, T* sm) {
   constexpr int kEach = kRows == kFewRows ? 1 : 2;
   const DenseLayer& l = s.layer[k];
   const bool last = k + 1 == s.layers;
@@ -139,9 +139,10 @@ __device__ double forward(const DenseOperands<T>& s, int k, int rows, T* sm) {
         const DenseLayer& next = s.layer[k + 1];
         gpu::activate(static_cast<ops::Activation>(s.activation), a, sm[next.sm_x + row * next.stride + column], *dy);
       } else if (row < rows) {
+        const T factor = factors != nullptr ? static_cast<T>(factors[row]) : T{1};
         T slope;
-        loss += static_cast<double>(ops::regression(static_cast<ops::Regression>(s.loss), a - *dy, slope));
-        *dy = s.loss_scale * slope;
+        loss += static_cast<double>(factor * ops::regression(static_cast<ops::Regression>(s.loss), a - *dy, slope));
+        *dy = s.loss_scale * (factor * slope);
       } else {
         *dy = 0;
       }
@@ -229,8 +230,9 @@ __device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw
     const int rows = static_cast<int>(end - at < kRows ? end - at : kRows);
     __syncthreads();  // the values of the previous rows have been read
     load_rows<T, kRows>(s, draw, at, rows, sm);
+    const float* const factors = draw.weights != nullptr ? draw.weights + at : nullptr;
     for (int k = 0; k < layers; ++k) {
-      loss += forward<T, kRows>(s, k, rows, sm);
+      loss += forward<T, kRows>(s, k, rows, factors, sm);
       __syncthreads();
     }
     for (int k = layers - 1; k >= 0; --k) {

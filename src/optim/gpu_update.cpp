@@ -68,7 +68,7 @@ void GpuUpdate::describe(GpuStepRecord& record, double lr, const LossScale& scal
 }
 
 void GpuUpdate::count(const GpuOutcome& outcome) const {
-  if (optimizer_ != nullptr && outcome.weight > 0 && outcome.skipped == 0)
+  if (optimizer_ != nullptr && outcome.weight > 0 && outcome.skipped == 0 && outcome.failed == 0)
     optimizer_->set_steps(optimizer_->steps() + 1);
 }
 

@@ -22,9 +22,10 @@
 namespace {
 
 constexpr std::int64_t kIn = 4, kOut = 2;
-const std::string kConfig =
+const std::string kFast =
     "model.hidden_size = 16\nmodel.hidden_layers = 2\noptim.name = adamw\noptim.lr = 1e-3\noptim.clip_norm = 0.5\n"
-    "optim.ema = 0.9\nrun.seed = 3\nrun.reproducible = true\ndist.timeout = 60\n";
+    "optim.ema = 0.9\nrun.seed = 3\ndist.timeout = 60\n";
+const std::string kConfig = kFast + "run.reproducible = true\n";
 
 /// A session that the test closes. All calls are expected to succeed unless the test says otherwise.
 struct Opened {
@@ -77,6 +78,80 @@ void set_moments(const Opened& opened, const Moments& m) {
                               m.output_std.data()));
 }
 
+/// Trains on the same rows in a session and by the trainer's step, on a device, and compares weights and average.
+void train_beside_trainer(Device device, const std::string& config) {
+  const std::int64_t batch = 70, steps = 6;
+  const EmulatorContents rows = emulator_contents(1000, kIn, kOut);
+  LocalDataMemory memory;
+  EmulatorData data = read_data(rows, memory);
+  EmulatorTask::Options options;
+  options.arch.hidden = 16;
+  options.arch.layers = 2;
+  options.seed = 3;
+  EmulatorTask task(options, data);
+  task.move_to(device);
+  const bool reproducible = contains(config, "run.reproducible = true");
+  const auto alone = make_self_communicator();
+  const std::vector<FlatRange> ranges = trainable_ranges(task.params());
+  const auto optimizer = make_optimizer({.name = "adamw", .weight_decay = 1e-4}, task.params(), ranges);
+  std::optional<GpuUpdate> update;
+  if (device.is_cuda()) update.emplace(task.params(), &*optimizer, ranges, GpuUpdate::Options{.clip_norm = 0.5});
+  ShardedStep step(
+      reproducible ? *alone : test_world().communicator(), task,
+      {.reproducible = reproducible, .backend = contains(config, "mpi") ? Backend::mpi : Backend::automatic},
+      update ? &*update : nullptr);
+  Ema average(task.params(), 0.9);
+
+  const Opened opened(config);
+  set_moments(opened, rows.moments);
+  EmulatorContents order = rows;
+  for (std::int64_t s = 0; s < steps; ++s) {
+    const GlobalBatch now{.seed = 3, .step = s, .first = s * batch, .count = batch};
+    std::vector<std::int64_t> numbers;
+    task.reads({.seed = 3, .first = now.first, .count = batch}, numbers);
+    for (std::int64_t i = 0; i < batch; ++i) {
+      std::copy_n(rows.x.data() + numbers[static_cast<std::size_t>(i)] * kIn, kIn, order.x.data() + i * kIn);
+      std::copy_n(rows.y.data() + numbers[static_cast<std::size_t>(i)] * kOut, kOut, order.y.data() + i * kOut);
+    }
+    double loss = 0;
+    if (step.stays_on_gpu()) {
+      step.start(now, 0, {.lr = 1e-3, .average = &average});
+      const GpuOutcome outcome = step.take(true)->outcome;
+      loss = outcome.loss / outcome.weight;
+    } else {
+      const StepSums sums = step.run(now);
+      const double norm = gradient_norm(step.gradient(), ranges) / sums.weight;
+      optimizer->step(step.gradient(), 1e-3, clip_scale(norm, 0.5) / sums.weight, &average);
+      loss = sums.loss / sums.weight;
+    }
+    const bool uneven = s % 2 == 0;
+    if (device.is_cuda()) {
+      const auto [begin, end] = own_columns(batch, uneven);
+      const DeviceArray<float> x(order.x, device.index), y(order.y, device.index);
+      opened.ok(lsfit_gpu_observe_f32(opened.session, end - begin, x.data() + begin * kIn, kIn, 1,
+                                      y.data() + begin * kOut, kOut, 1, nullptr, nullptr, nullptr));
+    } else {
+      observe(opened, order, 0, batch, uneven);
+    }
+    CHECK(opened.step() == loss);
+  }
+  CHECK(lsfit_steps(opened.session) == steps);
+
+  const TempDir dir;
+  const std::filesystem::path file =
+      test_world().communicator().broadcast_text((dir.path() / "fit.h5").string(), 0, "path");
+  opened.ok(lsfit_save(opened.session, file.c_str()));
+  test_world().communicator().barrier("saved");
+  EmulatorTask saved(options, data);
+  const CheckpointReader reader(file);
+  reader.load_weights(saved.params());
+  CHECK(saved.params().hash() == task.params().hash());
+  Ema their(saved.params(), 0.9);
+  reader.load_ema(their);
+  CHECK(their.hash() == average.hash());
+  test_world().communicator().barrier("read");
+}
+
 bool same_on_all(const std::vector<char>& bytes) {
   const std::uint64_t hash = hash64(bytes.data(), bytes.size());
   Communicator& all = test_world().communicator();
@@ -86,55 +161,30 @@ bool same_on_all(const std::vector<char>& bytes) {
 }  // namespace
 
 TEST_SUITE("fit.session") {
-  TEST_CASE("rows in the order of a training give its weights in every bit") {
-    const std::int64_t batch = 70, steps = 6;
-    const EmulatorContents rows = emulator_contents(1000, kIn, kOut);
-    LocalDataMemory memory;
-    EmulatorData data = read_data(rows, memory);
-    EmulatorTask::Options options;
-    options.arch.hidden = 16;
-    options.arch.layers = 2;
-    options.seed = 3;
-    EmulatorTask task(options, data);
+  TEST_CASE("rows in the order of a training give its weights in every bit") { train_beside_trainer({}, kConfig); }
+
+  TEST_CASE("rows in the memory of a GPU in the order of a training give its weights in every bit") {
+    const Device gpu{DeviceKind::cuda, test_world().rank()};
+    if (gpu_count() < test_world().size()) return;
+    const CurrentGpu current(gpu);
+    train_beside_trainer(gpu, kConfig + "run.device = cuda\n");
+    train_beside_trainer(gpu, kFast + "run.device = cuda\n");
+    train_beside_trainer(gpu, kFast + "run.device = cuda\nrun.backend = mpi\n");
+
     const auto alone = make_self_communicator();
-    ShardedStep step(*alone, task, {.reproducible = true});
-    const std::vector<FlatRange> ranges = trainable_ranges(task.params());
-    const auto optimizer = make_optimizer({.name = "adamw", .weight_decay = 1e-4}, task.params(), ranges);
-    Ema average(task.params(), 0.9);
-
-    const bool uneven = true;
-    const Opened opened;
-    set_moments(opened, rows.moments);
-    EmulatorContents order = rows;
-    for (std::int64_t s = 0; s < steps; ++s) {
-      const GlobalBatch now{.seed = 3, .step = s, .first = s * batch, .count = batch};
-      std::vector<std::int64_t> numbers;
-      task.reads({.seed = 3, .first = now.first, .count = batch}, numbers);
-      for (std::int64_t i = 0; i < batch; ++i) {
-        std::copy_n(rows.x.data() + numbers[static_cast<std::size_t>(i)] * kIn, kIn, order.x.data() + i * kIn);
-        std::copy_n(rows.y.data() + numbers[static_cast<std::size_t>(i)] * kOut, kOut, order.y.data() + i * kOut);
-      }
-      const StepSums sums = step.run(now);
-      const double norm = gradient_norm(step.gradient(), ranges) / sums.weight;
-      optimizer->step(step.gradient(), 1e-3, clip_scale(norm, 0.5) / sums.weight, &average);
-      observe(opened, order, 0, batch, s % 2 == 0 && uneven);
-      CHECK(opened.step() == sums.loss / sums.weight);
-    }
-    CHECK(lsfit_steps(opened.session) == steps);
-
-    const TempDir dir;
-    const std::filesystem::path file =
-        test_world().communicator().broadcast_text((dir.path() / "fit.h5").string(), 0, "path");
-    opened.ok(lsfit_save(opened.session, file.c_str()));
-    test_world().communicator().barrier("saved");
-    EmulatorTask saved(options, data);
-    const CheckpointReader reader(file);
-    reader.load_weights(saved.params());
-    CHECK(saved.params().hash() == task.params().hash());
-    Ema their(saved.params(), 0.9);
-    reader.load_ema(their);
-    CHECK(their.hash() == average.hash());
-    test_world().communicator().barrier("read");
+    fit::Columns columns{kIn, kOut}, moved{kIn, kOut};
+    columns.weights = {1, 2};
+    columns.x.assign(2 * kIn, 0);
+    columns.y.assign(2 * kOut, 0);
+    columns.to_gpu(gpu);
+    columns.x.clear();  // as if they had been observed there
+    fit::move_columns(*alone, gpu, columns, moved, {{0, 0, 2}}, {{.count = 2}});
+    CHECK(moved.on_gpu);
+    CHECK(moved.x.empty());
+    fit::move_columns(*alone, gpu, moved, columns, {{0, 1, 1}, {0, 0, 1}}, {{.count = 2}});
+    CHECK(!columns.on_gpu);
+    CHECK(columns.x.size() == 2 * kIn);
+    CHECK(columns.weights == std::vector<float>{2, 1});
   }
 
   TEST_CASE("a state continues with the same bits, however the columns are divided") {
@@ -304,6 +354,10 @@ TEST_SUITE("fit.session") {
     if (gpu_count() == 0) {
       CHECK(lsfit_gpu_observe_f32(device.session, 1, rows.x.data(), kIn, 1, rows.y.data(), kOut, 1, nullptr, nullptr,
                                   nullptr) == LSEM_ERR_GPU);
+      lsfit_session* refused = nullptr;
+      CHECK(lsfit_open(MPI_COMM_WORLD, "run.device = cuda", kIn, kOut, nullptr, nullptr, &refused) ==
+            LSEM_ERR_ARGUMENT);
+      CHECK(contains(lsem_last_error(), built_with_cuda() ? "sees no GPU" : "built without CUDA"));
       return;
     }
     std::vector<float> by_variable(50 * kIn);
@@ -329,6 +383,54 @@ TEST_SUITE("fit.session") {
     const std::vector<float> found = predicted.read();
     for (std::size_t i = 0; i < expected.size(); ++i) CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-4));
     lsem_gpu_close(copy);
+  }
+
+  TEST_CASE("a session on a GPU takes the steps of one on CPUs, and each continues the state of the other") {
+    if (gpu_count() == 0) return;
+    const Device gpu{DeviceKind::cuda, test_world().rank() % gpu_count()};
+    const CurrentGpu current(gpu);
+    const EmulatorContents rows = emulator_contents(200, kIn, kOut);
+    std::vector<double> x(rows.x.begin(), rows.x.begin() + 60 * kIn), y(rows.y.begin(), rows.y.begin() + 60 * kOut);
+    std::vector<double> weights(60);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<double>(i % 3);
+    const DeviceArray<double> gpu_x(x, gpu.index), gpu_y(y, gpu.index), gpu_weights(weights, gpu.index);
+    for (const char* more : {"optim.name = adamw\n", "optim.name = sgd\n", "run.reproducible = true\n",
+                             "loss.smooth_weight = 0.1\nloss.smooth_order = 1\n"}) {
+      CAPTURE(std::string(more));
+      const std::string all = join("model.hidden_size = 16\noptim.lr = 1e-3\noptim.ema = 0.9\n", more);
+      const Opened cpu(all), one(all + "run.device = cuda\n");
+      const bool plain = !contains(all, "smooth");
+      for (int s = 0; s < 4; ++s) {
+        cpu.ok(lsfit_observe_f64(cpu.session, 60, x.data(), kIn, y.data(), kOut, plain ? weights.data() : nullptr,
+                                 nullptr));
+        one.ok(lsfit_gpu_observe_f64(one.session, 60, gpu_x.data(), kIn, 1, gpu_y.data(), kOut, 1,
+                                     plain ? gpu_weights.data() : nullptr, nullptr, nullptr));
+        if (s % 2 == 1)  // with columns in host memory
+          for (const Opened* to : {&cpu, &one}) observe(*to, rows, 0, 100, false);
+        CHECK(one.step() == doctest::Approx(cpu.step()).epsilon(1e-4));
+      }
+      const std::vector<char> before = one.state();
+      CHECK(same_on_all(before));
+      std::vector<double> bad = x;
+      bad[5 * kIn + 2] = INFINITY;
+      bad[2] = 1e30;  // the loss overflows
+      const DeviceArray<double> not_finite(bad, gpu.index);
+      CHECK(lsfit_gpu_observe_f64(one.session, 60, not_finite.data(), kIn, 1, gpu_y.data(), kOut, 1, nullptr, nullptr,
+                                  nullptr) == LSEM_ERR_NOT_FINITE);
+      CHECK(contains(lsfit_error(one.session), "column 5 of the call: x2 is inf"));
+      CHECK(lsfit_step(one.session, nullptr) == LSEM_ERR_NOT_FINITE);
+      one.ok(lsfit_gpu_observe_f64(one.session, 5, not_finite.data(), kIn, 1, gpu_y.data(), kOut, 1, nullptr, nullptr,
+                                   nullptr));
+      CHECK(lsfit_step(one.session, nullptr) == LSEM_ERR_ARGUMENT);
+      CHECK(one.state() == before);
+      cpu.ok(lsfit_state_set(cpu.session, before.data(), before.size()));
+      CHECK(cpu.state() == before);
+      for (const Opened* to : {&cpu, &one}) observe(*to, rows, 0, 100, true);
+      CHECK(one.step() == doctest::Approx(cpu.step()).epsilon(1e-4));
+      const std::vector<char> after = cpu.state();
+      one.ok(lsfit_state_set(one.session, after.data(), after.size()));
+      CHECK(one.state() == after);
+    }
   }
 
   TEST_CASE("predictions and model files are those of the current weights") {

@@ -13,12 +13,13 @@ constexpr Regression kAll[] = {Regression::mse, Regression::mae, Regression::hub
 
 TEST_SUITE("ops.regression_loss") {
   TEST_CASE("definition, bits and devices; gradients by definition, because of their kinks") {
-    for (const Regression kind : kAll) {
+    const auto all = {std::pair{kAll[0], false}, {kAll[1], false}, {kAll[2], false}, {kAll[2], true}};
+    for (const auto& [kind, weighted] : all) {
       CAPTURE(std::string(ops::name(kind)));
       const auto run = [&](Place& p, Int rows, Int c) {
         const Shape shape{rows, c};
         ops::regression_loss(p.stream, p.sum("loss", {}), p.real_out("dy", shape), p.in("y", shape),
-                             p.real_in("target", shape), kind);
+                             p.real_in("target", shape), kind, weighted ? p.real_in("weights", {rows}) : Tensor());
         ops::regression_loss(p.stream, p.sum("loss of zero", {}), p.real_out("dy of zero", shape),
                              p.in("zero", shape, 0), p.real_in("no target", shape, 0), kind);
       };
@@ -27,10 +28,11 @@ TEST_SUITE("ops.regression_loss") {
         (void)r.out("loss of zero"), (void)r.out("dy of zero");
         for (Int m = 0; m < rows; ++m)
           for (Int i = 0; i < c; ++i) {
-            const double d = y(m, i) - target(m, i), size = std::abs(d), sign = d > 0 ? 1 : -1;
+            const double d = y(m, i) - target(m, i), size = std::abs(d), sign = d > 0 ? 1 : -1,
+                         weight = weighted ? r.in("weights")(m) : 1;
             const bool square = kind == Regression::mse, far = kind == Regression::mae || size >= 1;
-            loss() += square ? d * d : kind == Regression::mae ? size : far ? size - 0.5 : d * d / 2;
-            dy(m, i) = square ? 2 * d : far ? sign : d;
+            loss() += weight * (square ? d * d : kind == Regression::mae ? size : far ? size - 0.5 : d * d / 2);
+            dy(m, i) = weight * (square ? 2 * d : far ? sign : d);
           }
       };
       CHECK(faults({.sizes = {{7, 3}, {1, 3}, {9, 33}, {0, 2}, {300, 3}},

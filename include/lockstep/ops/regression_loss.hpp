@@ -20,8 +20,8 @@ Regression parse_regression(std::string_view name);
 ///
 /// loss receives the sum, computed in f64 in an order that depends on the number of elements alone.
 ///
-/// shapes   loss (); y, target, dy equal, (M, C) with weights; weights (M), on the CPU only; dy, weights may be empty
-/// dtypes   y, target, dy, weights f32 | f64, equal, or on a GPU y bf16 | f16 and target, dy f32; loss f32 | f64
+/// shapes   loss (); y, target, dy equal, (M, C) with weights; weights (M); dy, weights may be empty
+/// dtypes   y, target, dy, weights f32 | f64, equal, or on a GPU y bf16 | f16 and the others f32; loss f32 | f64
 /// errors   Error naming the shapes if they differ
 void regression_loss(Stream&, const Tensor& loss, const Tensor& dy, const Tensor& y, const Tensor& target,
                      Regression kind, const Tensor& weights = {});

@@ -22,13 +22,19 @@ struct TableView {
         n_out(t.y.columns()) {}
 };
 
+/// The row of a shard's sample i in the table, or in the arrays of the draw.
+template <class T>
+constexpr std::int64_t row_of(const TableView<T>& table, const RowDraw& draw, std::int64_t i) {
+  return draw.x != nullptr ? i : table.order[draw(i)];
+}
+
 /// Input or target `column` of row r, normalised. Columns from n_in on are those of y.
 template <class T>
-constexpr T normalised(const TableView<T>& table, std::int64_t r, std::int64_t column) {
+constexpr T normalised(const TableView<T>& table, const RowDraw& draw, std::int64_t r, std::int64_t column) {
   const bool input = column < table.n_in;
   const std::int64_t columns = input ? table.n_in : table.n_out, c = input ? column : column - table.n_in;
   const T* moments = table.moments + (input ? 0 : 2 * table.n_in);
-  const float* from = input ? table.x : table.y;
+  const float* from = draw.x == nullptr ? input ? table.x : table.y : input ? draw.x : draw.y;
   return (static_cast<T>(from[r * columns + c]) - moments[c]) / moments[columns + c];
 }
 

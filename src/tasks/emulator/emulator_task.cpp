@@ -270,7 +270,8 @@ ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
   Rows samples = batch.normalised;
   if (batch.rows != nullptr) {
     samples = {tape.keep({shard.count, data_.n_in()}), tape.keep({shard.count, data_.n_out()})};
-    ops::take_samples(tape.stream(), samples.z, samples.t, *table_, batch.rows);
+    if (batch.rows->weights != nullptr) samples.weights = tape.keep({shard.count});
+    ops::take_samples(tape.stream(), samples.z, samples.t, *table_, batch.rows, samples.weights);
   } else {
     samples = {to_tape(tape, samples.z), on_device(tape.stream(), tape.arena(), samples.t), samples.weights};
   }
@@ -319,7 +320,9 @@ const DrawnShard& EmulatorTask::draw_rows(Arena& host, const ops::RowDraw& order
   profile::Span drawing("draw samples", profile::Kind::phase);
   if (table() != nullptr) {
     const auto* rows = new (host.allocate(sizeof(ops::RowDraw))) ops::RowDraw(order);
-    return *new (host.allocate(sizeof(Batch))) Batch{{.weight = static_cast<double>(shard.count), .rows = rows}};
+    double weight = data_.weights ? 0 : static_cast<double>(shard.count);
+    for (std::int64_t i = 0; data_.weights && i < shard.count; ++i) weight += data_.weights.data<float>()[order(i)];
+    return *new (host.allocate(sizeof(Batch))) Batch{{.weight = weight, .rows = rows}};
   }
   const auto rows = arena_array<std::int64_t>(host, shard.count);
   // The rows of a shuffled epoch are scattered in memory. Two passes prefetch all of them, so that the lookups do not
