@@ -112,11 +112,11 @@ class CpuStep {
                   ": must be at least the number of ranks, ", comm_.size(), ", with --reproducible");
     return shards_of(options_.shards, comm_.rank(), comm_.size());
   }
-  /// The gradients to which a worker adds those of a part of the sum. Sets them to zero.
+  /// The gradients, set to zero, to which a worker adds those of a part of the sum, which is zero.
   Gradients& begin_part(Worker& worker, Gradients& part) {
-    Gradients& to = worker.on_gpu() ? worker.gradients : part;
-    to.zero();
-    return to;
+    if (!worker.on_gpu()) return part;
+    worker.gradients.zero();
+    return worker.gradients;
   }
   /// Copies the gradients of a part from the GPU.
   void end_part(Worker& worker, Gradients& part) {
@@ -205,6 +205,7 @@ class CpuStep {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];
       const ops::PackedWeights packed;
       Gradients& part = sum_.part(thread);
+      part.zero();
       Gradients& gradients = begin_part(worker, part);
       StepExtras& mine = extras_[static_cast<std::size_t>(thread)];
       mine = {.flags = flags};

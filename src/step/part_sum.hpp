@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "lockstep/comm/communicator.hpp"
@@ -53,11 +54,13 @@ class PartSum {
       for (const ShardRange& tree : aligned_subtrees(of_threads[t])) add_part(*stacks_[t], tree, depth++);
     }
   }
-  /// Tree: the gradient of the thread's next shard.
+  /// Tree: the gradient of the thread's next shard, set to zero.
   Gradients& begin_shard(int thread, std::int64_t shard) {
     Stack& stack = *stacks_[static_cast<std::size_t>(thread)];
     stack.trees.push_back({shard, shard + 1});
-    return sum_of(stack, stack.trees.size() - 1);
+    Sum& sum = sum_of(stack, stack.trees.size() - 1);
+    if (!std::exchange(sum.is_zero, false)) sum.values.zero();
+    return sum.values;
   }
   /// Tree: that gradient is complete. Adds siblings.
   void end_shard(int thread) {
@@ -65,14 +68,14 @@ class PartSum {
     for (std::size_t last = stack.trees.size() - 1; last > 0; --last) {
       ShardRange &left = stack.trees[last - 1], &right = stack.trees[last];
       if (left.count() != right.count() || left.begin % (2 * left.count()) != 0) return;
-      add_to(stack.sums[last - 1], stack.sums[last]);
+      move_to(stack.sums[last - 1].values, stack.sums[last].values);
+      stack.sums[last].is_zero = true;
       left.end = right.end;
       stack.trees.pop_back();
     }
   }
-  /// Copies a gradient to a part. flat  its elements in host memory, without packed rows
+  /// Copies a gradient to a part that is zero. flat  its elements in host memory, without packed rows
   void take(Gradients& to, const Gradients& from, const T* flat) {
-    to.zero();
     T* const out = to.flat().template data<T>();
     for (const FlatRange& run : dense_) std::copy(flat + run.begin, flat + run.end, out + run.begin);
     for (const Table& table : nonzero_.tables()) {
@@ -142,10 +145,14 @@ class PartSum {
     Gradients* sum;
     const T* flat;  ///< its elements
   };
+  struct Sum {
+    Gradients values;
+    bool is_zero = true;
+  };
   /// The sums that a thread has begun.
   struct Stack {
     std::vector<ShardRange> trees;
-    std::deque<Gradients> sums;  ///< the first ones belong to `trees`
+    std::deque<Sum> sums;  ///< the first ones belong to `trees`
   };
   /// Prefetch distance in rows: the rows of the sum are scattered over memory.
   static constexpr std::size_t kRowsAhead = 6;
@@ -158,29 +165,33 @@ class PartSum {
             range.begin + std::min(n, lines * (slice + 1) / slices * kLine)};
   }
 
-  Gradients& sum_of(Stack& stack, std::size_t depth) const {
-    while (stack.sums.size() <= depth) stack.sums.emplace_back(*params_, Device{});
+  Sum& sum_of(Stack& stack, std::size_t depth) const {
+    while (stack.sums.size() <= depth) stack.sums.push_back({Gradients(*params_, Device{})});
     return stack.sums[depth];
   }
   void add_part(Stack& stack, ShardRange shards, std::size_t depth) {
-    Gradients& sum = sum_of(stack, depth);
+    Gradients& sum = sum_of(stack, depth).values;
     parts_.push_back({shards, &sum, sum.flat().template data<T>()});
   }
-  /// to += from
-  void add_to(Gradients& to, const Gradients& from) const {
-    T* const out = to.flat().template data<T>();
-    const T* const values = from.flat().template data<T>();
-    for (const FlatRange& run : dense_)
-      for (std::int64_t i = run.begin; i < run.end; ++i) out[i] += values[i];
-    for (const Table& table : nonzero_.tables()) {
-      const std::int64_t n = table.columns;
-      TouchedRows& touched = *to.touched(*table.param);
-      const TouchedRows& added = *from.touched(*table.param);
-      for (const std::int64_t row : added.rows()) {
-        T* const out_row = out + table.range.begin + touched.touch(row) * n;
-        const T* const values_row = values + table.range.begin + added.place(row) * n;
-        for (std::int64_t i = 0; i < n; ++i) out_row[i] += values_row[i];
+  /// to += from, from = 0 in one pass: the next shard starts with `from`.
+  void move_to(Gradients& to, Gradients& from) const {
+    const auto move = [](std::int64_t n, T* out, T* values) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        out[i] += values[i];
+        values[i] = 0;
       }
+    };
+    T* const out = to.flat().template data<T>();
+    T* const values = from.flat().template data<T>();
+    for (const FlatRange& run : dense_) move(run.count(), out + run.begin, values + run.begin);
+    for (const Table& table : nonzero_.tables()) {
+      TouchedRows& touched = *to.touched(*table.param);
+      TouchedRows& added = *from.touched(*table.param);
+      T* const out_rows = out + table.range.begin;
+      T* const rows = values + table.range.begin;
+      for (const std::int64_t row : added.rows())
+        move(table.columns, out_rows + touched.touch(row) * table.columns, rows + added.place(row) * table.columns);
+      added.clear();
     }
   }
   ShardRange all_parts() const { return {parts_.front().shards.begin, parts_.back().shards.end}; }

@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <vector>
 
 #include "lockstep/base/log.hpp"
+#include "lockstep/ops/fma_peak.hpp"
 #include "lockstep/ops/isa.hpp"
 #include "lockstep/train/agreement.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -83,9 +85,28 @@ int choose_threads(World& world, std::int64_t wanted) {
   return threads;
 }
 
+/// The fastest set for the slowest rank. last  the last one that all processors have
+Isa fastest_of_all(World& world, Isa last) {
+  std::vector<Isa> isas;
+  for (const Isa isa : ops::available_isas())
+    if (isa != Isa::generic) isas.push_back(isa);  // without fused multiply-adds: never the fastest
+  static const std::vector<double> measured = isas.size() > 1 ? ops::measure_products(isas) : std::vector<double>();
+  isas.resize(static_cast<std::size_t>(std::ranges::find(isas, last) - isas.begin()) + 1);
+  if (isas.size() < 2) return last;
+  std::vector<double> rates(measured.begin(), measured.begin() + std::ssize(isas));
+  world.communicator().all_reduce(std::span<double>(rates), ReduceOp::min, "rates of the instruction sets");
+  const Isa chosen = ops::fastest(isas, rates);
+  std::string list;
+  for (std::size_t i = 0; i < isas.size(); ++i)
+    list += join(i > 0 ? ", " : "", ops::name(isas[i]), " ", std::llround(rates[i] / 1e9));
+  log::info("matrix products on the slowest rank, GFLOP/s per thread: ", list, "; all ranks compute with ",
+            ops::name(chosen), " (option run.isa)");
+  return chosen;
+}
+
 }  // namespace
 
-void choose_isa(World& world, const std::string& wanted, const std::string& before) {
+void choose_isa(World& world, const std::string& wanted, const std::string& before, BestIsa best) {
   require_same_architecture(world);
   const std::vector<Isa>& mine = ops::available_isas();
   Communicator& comm = world.communicator();
@@ -106,6 +127,7 @@ void choose_isa(World& world, const std::string& wanted, const std::string& befo
     require_usage(found || wanted == "auto", "option run.isa = ", wanted, ": the processor of ", world.host(), " has ",
                   names, "; choose one of these, or auto");
   });
+  if (best == BestIsa::fastest && wanted == "auto" && before.empty()) chosen = fastest_of_all(world, least);
   ops::use_isa(chosen);
   if (least != most) {
     const bool weakest = mine.back() == least;
@@ -124,8 +146,9 @@ void choose_isa(World& world, const std::string& wanted, const std::string& befo
   }
 }
 
-int prepare_cpu(World& world, const RunConfig& config) {
-  choose_isa(world, config.run.isa, config.first_isa);
+int prepare_cpu(World& world, const RunConfig& config, BestIsa best) {
+  const bool measures = !config.run.reproducible && config.run.device != "cuda";
+  choose_isa(world, config.run.isa, config.first_isa, measures ? best : BestIsa::last);
   return choose_threads(world, config.run.threads);
 }
 

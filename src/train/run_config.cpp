@@ -59,8 +59,9 @@ void add_run(Options& o, RunConfig::Run& run) {
       .may_change();
   o.choice("run.isa", &run.isa, "auto", {"auto", "generic", "avx2", "avx512", "asimd"},
            "instruction set of the CPU kernels, the same on all ranks; results differ between sets in the last digits. "
-           "auto: that of the checkpoint if the run is resumed and all processors have it, else the best one that the "
-           "processors of all ranks have")
+           "auto: that of the checkpoint if the run is resumed and all processors have it, else the widest one that "
+           "the processors of all ranks have; without run.reproducible, a new training measures whether a narrower one "
+           "is faster")
       .may_change();
   o.choice(
        "run.precision,precision", &run.precision, "auto", {"auto", "fp32", "fp64", "tf32", "bf16", "fp16"},

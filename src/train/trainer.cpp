@@ -52,7 +52,7 @@ Trainer::Impl::Impl(World& w, const RunConfig& c, Task& m)
       comm(w.communicator()),
       config(c),
       model(m),
-      threads(prepare_cpu(w, c)),
+      threads(prepare_cpu(w, c, BestIsa::fastest)),
       program(m.make_program(w, c, threads)),
       schedule(resolved(c.schedule, c.train.epochs, last_step()), c.scaled_lr(w.size())) {
   ops::tune_products(tunes());

@@ -156,9 +156,12 @@ TEST_SUITE("apps.plan") {
     for (const char* options : {"--dist.shards 256", "--no-reproducible", "--threads 4"})
       CHECK_FALSE(contains(column.plan("--model.kind emulator " + many + " " + options).out, "warning"));
     CHECK_FALSE(contains(graph.plan("--model.kind kgat " + many).out, "warning"));
-    const Data windows("synth-har");  // a shard has at least two windows
-    check_mentions(windows.plan("--model.kind har " + many).out, "16 shards keep 16 of 160 threads busy");
-    CHECK_FALSE(contains(windows.plan("--model.kind har " + many + " --batch.size 512").out, "warning"));
+    const Data windows(
+        "synth-har");  // a shard has at least one window, or, of single channels, as many as a window has
+    check_mentions(windows.plan("--model.kind har " + many).out, "32 shards keep 32 of 160 threads busy");
+    CHECK_FALSE(contains(windows.plan("--model.kind har " + many + " --batch.size 256").out, "warning"));
+    check_mentions(windows.plan("--model.kind har --model.mode independent " + many + " --batch.size 256").out,
+                   "16 shards keep 16 of 160 threads busy");
   }
 
   TEST_CASE("the rate is that of the last training record; a line that is no record ends the reading") {

@@ -30,4 +30,24 @@ TEST_SUITE("ops.fma_peak") {
         CHECK(peak < 1e14);  // not infinite: a window that took no time
       }
   }
+
+  TEST_CASE("products are measured with each instruction set; the active one stays") {
+    const ops::Isa before = ops::active_isa();
+    const std::vector<ops::Isa>& isas = ops::available_isas();
+    const std::vector<double> rates = ops::measure_products(isas);
+    CHECK(std::ssize(rates) == std::ssize(isas));
+    CHECK(ops::active_isa() == before);
+    CHECK(rates.front() > 0);
+    CHECK(rates.back() < 1e14);
+    CHECK(ops::fastest(isas, rates) == isas.back());  // the first one lacks fused multiply-adds
+  }
+
+  TEST_CASE("the fastest instruction set; the last one, unless another is clearly faster") {
+    using enum ops::Isa;
+    const std::vector<ops::Isa> isas = {avx2, avx512};
+    CHECK(ops::fastest(isas, std::vector{60e9, 100e9}) == avx512);
+    CHECK(ops::fastest(isas, std::vector{104e9, 100e9}) == avx512);
+    CHECK(ops::fastest(isas, std::vector{106e9, 100e9}) == avx2);
+    CHECK(ops::fastest({isas.data(), 1}, std::vector{1e9}) == avx2);
+  }
 }

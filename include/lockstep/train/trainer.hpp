@@ -76,18 +76,24 @@ class Trainer {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Which instruction set is the best one: the last of ops::available_isas(), the same in every start, or the one that
+/// is fastest for all ranks. It is measured once per process, unless there is no choice; rank 0 logs the rates.
+enum class BestIsa : std::uint8_t { last, fastest };
+
 /// Sets the instruction set of the CPU kernels, the same one on all ranks: kernels of different sets round differently.
 /// Logs which rank decides if the processors differ. Collective.
 ///
 /// wanted   the name of a set; auto: `before` if all processors have it, else the best one that all have
-/// before   the set of the run's first start, or ""; warns of a change
+/// before   the set of the run's first start, or ""; warns of a change; if it is missing, the last set is the best one
 /// errors   Error (usage): a processor lacks `wanted` or has another architecture; names its host and its best set
-void choose_isa(World& world, const std::string& wanted, const std::string& before = {});
+void choose_isa(World& world, const std::string& wanted, const std::string& before = {}, BestIsa best = BestIsa::last);
 
 /// Prepares the processor of this rank: calls choose_isa() with run.isa, and sets the number of threads for OpenMP,
 /// which it returns: run.threads; if 0, OMP_NUM_THREADS; otherwise the cores that the rank may use divided by the ranks
 /// with the same cores; always at most OMP_THREAD_LIMIT. Warns if threads share cores. Collective.
-int prepare_cpu(World& world, const RunConfig& config);
+///
+/// best   of CPUs without run.reproducible; otherwise `last`
+int prepare_cpu(World& world, const RunConfig& config, BestIsa best = BestIsa::last);
 
 /// The device of this rank. "cpu"; or "cuda": the rank's number on its host selects a GPU of `gpu_ids`, or of all
 /// visible ones.

@@ -202,7 +202,7 @@ void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, T
 
 /// The measurements on one rank. sweep_batch() changes the configuration temporarily.
 int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
-  const int threads = prepare_cpu(world, config);
+  const int threads = prepare_cpu(world, config, BestIsa::fastest);
 
   LocalDataMemory data_memory;
   std::unique_ptr<Task> model;

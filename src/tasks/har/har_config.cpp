@@ -246,7 +246,7 @@ TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const
   for (const auto& [label, count] : classes) needs.train_samples += windows_kept(count, percent_);
   if (single) needs.train_samples *= network.channels;
   needs.data_rows = static_cast<std::int64_t>(windows);
-  needs.least_tree_shard = HarTask::kLeastTreeShard;
+  needs.least_tree_shard = HarTask::least_tree_shard(network);
   needs.row_bytes = 8 * static_cast<double>(shape[1] * shape[2]);
   needs.data_bytes = windows * (needs.row_bytes + 12);
   // Values of a token that a pass keeps: embedding, pooling and their gradients; per layer two norms, queries, keys and

@@ -61,9 +61,10 @@ class HarTask final : public ShardTask {
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   const DrawnShard& draw(Arena& host, const Shard& shard) const override;
-  static constexpr std::int64_t kLeastTreeShard = 2;  ///< adding a gradient takes a tenth of the time of one window
-  std::int64_t least_tree_shard() const override { return kLeastTreeShard; }
   bool draws() const override { return true; }
+  std::int64_t least_tree_shard() const override { return least_tree_shard(net_.arch()); }
+  /// As many samples as the encoder takes sequences of a window with all channels.
+  static std::int64_t least_tree_shard(const HarArch& arch) { return arch.channels / arch.sequences(); }
   RowSource* row_source() const override { return data_.signals.source(); }
   void reads(const Shard& shard, std::vector<std::int64_t>& rows) const override;
   void reads(Split split, std::int64_t first, std::int64_t count, std::vector<std::int64_t>& rows) const override {
