@@ -126,7 +126,7 @@ void CheckpointCopy::take(const CheckpointParts& from, int part, int parts, bool
 }
 
 void CheckpointCopy::write_file(const std::filesystem::path& path,
-                                const std::function<void(H5File&, Known&)>& write_arrays) const {
+                                const std::function<void(H5File&)>& write_arrays) const {
   write_atomically(path, [&](const std::filesystem::path& temporary) {
     H5File file = H5File::create(temporary);
     for (const auto& [name, value] : attributes_) file.set_attribute("/", name, value);
@@ -136,8 +136,7 @@ void CheckpointCopy::write_file(const std::filesystem::path& path,
       model_->save(file);
     }
     file.create_group("/model");
-    Known known;
-    write_arrays(file, known);
+    write_arrays(file);
     for (const auto& [dataset, trainable] : trainable_)
       file.set_attribute(dataset, "trainable", static_cast<std::int64_t>(trainable));
     for (const NamedSteps& o : optimizers_) {
@@ -148,7 +147,7 @@ void CheckpointCopy::write_file(const std::filesystem::path& path,
     if (ema_decay_) file.set_attribute("/ema", "decay", *ema_decay_);
     if (state_) write_state(file, *state_);
     file.write_text("/config", {config_});
-    seal_contents(file, known);
+    seal_contents(file);
     file.close();
     append_end_mark(temporary);
     if (!waits_for_disk) return;
@@ -161,8 +160,8 @@ void CheckpointCopy::write_file(const std::filesystem::path& path,
 }
 
 void CheckpointCopy::write(const std::filesystem::path& path) const {
-  write_file(path, [&](H5File& file, Known& known) {
-    for (const StoredArray& array : arrays_) known[array.dataset] = write_array(file, array);
+  write_file(path, [&](H5File& file) {
+    for (const StoredArray& array : arrays_) write_array(file, array);
   });
 }
 
@@ -172,7 +171,7 @@ std::string CheckpointCopy::write_part(const std::filesystem::path& path) const 
 
 void CheckpointCopy::write_manifest(const std::filesystem::path& path, const std::string& number,
                                     const std::vector<std::string>& end_marks) const {
-  write_file(path, [&](H5File& file, Known&) {
+  write_file(path, [&](H5File& file) {
     for (const StoredArray& array : arrays_) write_placeholder(file, array);
     write_part_list(file, path, number, end_marks);
   });

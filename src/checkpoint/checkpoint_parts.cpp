@@ -111,21 +111,13 @@ void write_values(H5File& file, const std::string& dataset, std::span<const T> v
     unflushed = 0;
   }
 }
-
-template <class T>
-std::span<const T> values_of(const StoredArray& array) {
-  return {reinterpret_cast<const T*>(array.data), static_cast<std::size_t>(array.count)};
-}
 }  // namespace
 
-std::uint64_t write_array(H5File& file, const StoredArray& array) {
-  std::uint64_t hash = 0;
+void write_array(H5File& file, const StoredArray& array) {
   visit_stored(array.dtype, [&]<class T>() {
-    const std::span<const T> values = values_of<T>(array);
+    const std::span values(reinterpret_cast<const T*>(array.data), static_cast<std::size_t>(array.count));
     write_values<T>(file, array.dataset, values, extents(array.shape));
-    hash = hash64(values.data(), values.size_bytes());
   });
-  return hash;
 }
 
 std::string write_part_file(const fs::path& path, const std::vector<StoredArray>& arrays) {
@@ -133,14 +125,13 @@ std::string write_part_file(const fs::path& path, const std::vector<StoredArray>
   write_atomically(path, [&](const fs::path& temporary) {
     H5File file = H5File::create(temporary);
     file.set_attribute("/", "format", std::string("lockstep-checkpoint-part"));
-    std::map<std::string, std::uint64_t> known;
     for (StoredArray slice : arrays) {
       if (slice.count == 0) continue;
       slice.shape = Shape{slice.count};
-      known[slice.dataset] = write_array(file, slice);
+      write_array(file, slice);
       file.set_attribute(slice.dataset, kBegin, slice.begin);
     }
-    seal_contents(file, known);
+    seal_contents(file);
     file.close();
     append_end_mark(temporary);
     flush_to_disk(temporary);

@@ -86,7 +86,9 @@ void create_directories_on_disk(const fs::path& path, Fault fault) {
   for (const fs::path& made : missing) sync_to_disk(directory_of(made), O_RDONLY | O_DIRECTORY);
 }
 
-void require_writable(const fs::path& path, const std::vector<fs::path>& inputs) {
+namespace {
+/// Checks as require_writable(). Returns the name for the unfinished file, which exists and is empty.
+fs::path make_temporary(const fs::path& path, const std::vector<fs::path>& inputs = {}) {
   std::error_code error;
   require_usage(path.has_filename(), "writing '", path.string(), "': the path has no file name");
   const fs::path target = link_target(path);
@@ -99,21 +101,23 @@ void require_writable(const fs::path& path, const std::vector<fs::path>& inputs)
                   input.string(), "'; choose another output");
   require_usage(fs::is_directory(directory, error), "writing '", path.string(), "': there is no directory '",
                 directory.string(), "'; create it first");
-  const fs::path probe = temporary_name(target);
-  {
-    const Descriptor file(::open(probe.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
-    require_usage(file.fd >= 0, "writing '", path.string(), "': ", std::strerror(errno));
-  }
-  fs::remove(probe, error);
+  fs::path temporary = temporary_name(target);
+  const Descriptor file(::open(temporary.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
+  require_usage(file.fd >= 0, "writing '", path.string(), "': ", std::strerror(errno));
+  return temporary;
+}
+}  // namespace
+
+void require_writable(const fs::path& path, const std::vector<fs::path>& inputs) {
+  std::error_code ignored;
+  fs::remove(make_temporary(path, inputs), ignored);
 }
 
 void write_atomically(const fs::path& name, const std::function<void(const fs::path&)>& write) {
-  require_writable(name);
-  const fs::path path = link_target(name);
+  const fs::path temporary = make_temporary(name), path = link_target(name);
   struct sigaction now {};
   if (sigaction(SIGXFSZ, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGXFSZ, SIG_IGN);
   remove_stale_temporaries(directory_of(path), Writers::any, path.filename().string());
-  const fs::path temporary = temporary_name(path);
   try {
     write(temporary);
     sync_to_disk(temporary, O_RDONLY);

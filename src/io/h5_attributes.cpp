@@ -206,7 +206,8 @@ void H5File::set_attribute(const std::string& object, const std::string& attribu
   const h5::LibraryLock lock;
   const std::string what = quoted_attribute(attribute, object, *this);
   const hid_t owner = open_object(*handle_, object, *this);
-  if (H5Aexists(owner, attribute.c_str()) > 0) {
+  auto& known = handle_->written.value().at(h5::absolute(object)).attributes;
+  if (known.contains(attribute)) {
     require(H5Adelete(owner, attribute.c_str()) >= 0, "replacing ", what, ": ", h5::kReason);
   }
   const Encoded encoded = std::visit(Encoder{}, value);
@@ -215,6 +216,7 @@ void H5File::set_attribute(const std::string& object, const std::string& attribu
   require(id.valid(), "writing ", what, ": ", h5::kReason);
   require(encoded.bytes.empty() || H5Awrite(id, encoded.type, encoded.bytes.data()) >= 0, "writing ", what, ": ",
           h5::kReason);
+  known[attribute] = value;
 }
 
 }  // namespace lockstep

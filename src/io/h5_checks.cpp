@@ -82,8 +82,6 @@ enum class Link { hard, missing, other };
 
 /// Follows `object` from the root. `reached` receives the first path element that is missing or not a hard link.
 Link follow(hid_t file, const std::string& object, std::string& reached) {
-  unsigned intent = 0;
-  if (H5Fget_intent(file, &intent) >= 0 && intent != H5F_ACC_RDONLY) return Link::hard;  // we write no other links
   const std::string full = absolute(object);
   for (std::size_t end = 0; end < full.size() && full != "/";) {
     end = std::min(full.find('/', end + 1), full.size());
@@ -117,6 +115,7 @@ bool exists_by_hard_links(hid_t file, const std::string& object) {
 }
 
 void require_hard_links(hid_t file, const std::string& object, const H5File& owner) {
+  if (owner.written() != nullptr) return;  // we write no other links
   std::string reached;
   const Link link = follow(file, object, reached);
   require_data(link != Link::other, "opening ", quoted(object, owner), ": ", quoted(reached, owner),

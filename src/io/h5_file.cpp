@@ -19,6 +19,7 @@ H5File& H5File::operator=(H5File&&) noexcept = default;
 H5File::~H5File() = default;
 
 const fs::path& H5File::path() const { return handle_->path; }
+const h5::Contents* H5File::written() const { return handle_->written ? &*handle_->written : nullptr; }
 
 namespace {
 h5::Id access_properties() {
@@ -58,7 +59,7 @@ H5File H5File::create(const fs::path& path) {
   const h5::LibraryLock lock;
   auto handle = std::make_unique<Handle>();
   handle->path = path;
-  handle->writing = true;
+  handle->written.emplace().try_emplace("/");
   handle->file_size = h5::kNoLimit;  // written data may be read back before the file grows
   const h5::Id access = access_properties();
   const h5::Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
@@ -78,7 +79,7 @@ void H5File::close() {
   if (!handle_->file.valid()) return;
   const h5::LibraryLock lock;
   handle_->object_id.reset();
-  const bool flushed = !handle_->writing || H5Fflush(handle_->file, H5F_SCOPE_LOCAL) >= 0;
+  const bool flushed = !handle_->written || H5Fflush(handle_->file, H5F_SCOPE_LOCAL) >= 0;
   const std::string reason = flushed ? "" : h5::innermost_error();
   const bool closed = handle_->file.reset();
   require(flushed, "writing '", path().string(), "': ", reason);
@@ -86,6 +87,7 @@ void H5File::close() {
 }
 
 bool H5File::has(const std::string& object) const {
+  if (const h5::Contents* known = written()) return known->contains(h5::absolute(object));
   const h5::LibraryLock lock;
   return h5::exists_by_hard_links(handle_->file, object);
 }

@@ -1,8 +1,11 @@
 #pragma once
 #include <hdf5.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -10,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 
@@ -102,6 +106,36 @@ std::size_t longest(std::span<const std::string> values);
 /// Strings one after another, each padded with NUL to `size` bytes.
 std::string padded(std::span<const std::string> values, std::size_t size);
 
+/// Groups come before their members, and members before the next group.
+struct ByPath {
+  bool operator()(const std::string& a, const std::string& b) const {
+    const auto order = [](char c) { return c == '/' ? 0 : static_cast<unsigned char>(c); };
+    return std::ranges::lexicographical_compare(a, b, {}, order, order);
+  }
+};
+
+/// An object of a file that is being written.
+struct Object {
+  std::optional<H5Info> info = {};  ///< of a dataset; a group has none
+  std::map<std::string, H5Value> attributes = {};
+  std::int64_t rows = 0;  ///< whose values are hashed; -1: the rows were not written one after another
+  Hash64 numbers;
+  std::uint64_t texts = 0;
+  /// Whether the rows [first, first + count) follow those that are hashed. They must be hashed then.
+  bool follows(std::int64_t first, std::int64_t count) {
+    rows = rows == first ? first + count : -1;
+    return rows >= 0;
+  }
+  /// The checksum of the values, if all are hashed.
+  std::optional<std::uint64_t> hash() const {
+    if (rows != (info->shape.empty() ? 1 : info->shape.front())) return {};
+    return info->type == H5Type::text ? texts : numbers.value();
+  }
+};
+
+/// What has been written into a file, by path.
+struct Contents : std::map<std::string, Object, ByPath> {};
+
 }  // namespace lockstep::h5
 
 namespace lockstep {
@@ -109,10 +143,10 @@ namespace lockstep {
 struct H5File::Handle {
   std::filesystem::path path;
   h5::Id file;
-  bool writing = false;
-  std::int64_t file_size = 0;  ///< bytes, of a file opened for reading
-  std::string object;          ///< whose attributes were read or written last
-  h5::Id object_id;            ///< the same, open
+  std::optional<h5::Contents> written;  ///< none: the file is open for reading
+  std::int64_t file_size = 0;           ///< bytes, of a file opened for reading
+  std::string object;                   ///< whose attributes were read or written last
+  h5::Id object_id;                     ///< the same, open
 };
 
 }  // namespace lockstep

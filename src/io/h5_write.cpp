@@ -3,27 +3,31 @@
 #include "element_types.hpp"
 #include "h5_internal.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/seal.hpp"
 
 namespace lockstep {
 
 namespace {
 /// Creates a group and its parents one by one, because groups that the library creates implicitly have time stamps.
-void make_groups(hid_t file, const H5File& owner, const std::string& group) {
+/// `handle` is an H5File::Handle.
+void make_groups(auto& handle, const H5File& owner, const std::string& group) {
   const h5::Id creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation, false);
   for (std::size_t end = 0; end < group.size();) {
     end = std::min(group.find('/', end + 1), group.size());
     const std::string part = group.substr(0, end);
-    if (part.size() <= 1 || h5::exists_by_hard_links(file, part)) continue;
-    const h5::Id id(H5Gcreate2(file, part.c_str(), H5P_DEFAULT, creation, H5P_DEFAULT), H5Gclose);
+    if (part.size() <= 1 || handle.written->contains(part)) continue;
+    const h5::Id id(H5Gcreate2(handle.file, part.c_str(), H5P_DEFAULT, creation, H5P_DEFAULT), H5Gclose);
     require(id.valid(), "creating group ", h5::quoted(part, owner), ": ", h5::kReason);
+    handle.written->try_emplace(part);
   }
 }
 
-h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, hid_t type,
-                   const std::vector<std::int64_t>& shape, const H5Layout& layout) {
-  const std::string what = h5::quoted(dataset, owner);
-  require(!h5::exists_by_hard_links(file, dataset), "writing ", what, ": it exists already");
+h5::Id new_dataset(auto& handle, const H5File& owner, const std::string& dataset, hid_t type, const H5Info& info,
+                   const H5Layout& layout) {
+  const std::string what = h5::quoted(dataset, owner), path = h5::absolute(dataset);
+  const std::vector<std::int64_t>& shape = info.shape;
+  require(!handle.written->contains(path), "writing ", what, ": it exists already");
   const std::vector<hsize_t> dims(shape.begin(), shape.end());
   const h5::Id space(
       shape.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
@@ -31,8 +35,7 @@ h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, 
   constexpr std::int64_t kSmall = 1 << 20;  // some network file systems are slow to report free space
   const std::int64_t size_bytes = h5::count(shape, what) * static_cast<std::int64_t>(H5Tget_size(type));
   if (layout.deflate == 0 && size_bytes > kSmall) require_space(owner.path(), size_bytes);
-  const std::string path = h5::absolute(dataset);
-  make_groups(file, owner, path.substr(0, path.rfind('/')));
+  make_groups(handle, owner, path.substr(0, path.rfind('/')));
   const h5::Id creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation, false);
   H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
@@ -53,8 +56,9 @@ h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, 
       H5Pset_alloc_time(creation, H5D_ALLOC_TIME_INCR);
     }
   }
-  h5::Id id(H5Dcreate2(file, path.c_str(), type, space, H5P_DEFAULT, creation, H5P_DEFAULT), H5Dclose);
+  h5::Id id(H5Dcreate2(handle.file, path.c_str(), type, space, H5P_DEFAULT, creation, H5P_DEFAULT), H5Dclose);
   require(id.valid(), "creating dataset ", what, ": ", h5::kReason);
+  (*handle.written)[path].info = info;
   return id;
 }
 
@@ -69,24 +73,26 @@ void H5File::write(const std::string& dataset, std::span<const T> values, const 
   require(h5::count(shape, what) == static_cast<std::int64_t>(values.size()), "writing ", what, ": ", values.size(),
           " values for shape ", shape_text(shape));
   const hid_t type = h5::native_type(h5_type_of<T>::value);
-  h5::Id id = new_dataset(handle_->file, *this, dataset, type, shape, layout);
+  h5::Id id = new_dataset(*handle_, *this, dataset, type, {h5_type_of<T>::value, shape}, layout);
   require(values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0, "writing ", what,
           ": ", h5::kReason);
   finish(id, what);
+  h5::Object& object = handle_->written->at(h5::absolute(dataset));
+  if (object.follows(0, shape.empty() ? 1 : shape.front())) object.numbers.add(values.data(), values.size_bytes());
 }
 
 void H5File::create_dataset(const std::string& dataset, H5Type type, const std::vector<std::int64_t>& shape,
                             const H5Layout& layout) {
   const h5::LibraryLock lock;
   require(type != H5Type::text, "creating ", h5::quoted(dataset, *this), ": use create_text for strings");
-  h5::Id id = new_dataset(handle_->file, *this, dataset, h5::native_type(type), shape, layout);
+  h5::Id id = new_dataset(*handle_, *this, dataset, h5::native_type(type), {type, shape}, layout);
   finish(id, h5::quoted(dataset, *this));
 }
 
 void H5File::create_text(const std::string& dataset, const std::vector<std::int64_t>& shape, std::size_t longest) {
   const h5::LibraryLock lock;
   const h5::Id type = h5::string_type(longest);
-  h5::Id id = new_dataset(handle_->file, *this, dataset, type, shape, {});
+  h5::Id id = new_dataset(*handle_, *this, dataset, type, {H5Type::text, shape}, {});
   finish(id, h5::quoted(dataset, *this));
 }
 
@@ -120,6 +126,8 @@ void H5File::write_rows(const std::string& dataset, std::int64_t first, std::int
   const h5::LibraryLock lock;
   write_part(handle_->file, *this, dataset, first, count, h5::native_type(h5_type_of<T>::value), values.size(),
              values.data());
+  h5::Object& object = handle_->written->at(h5::absolute(dataset));
+  if (object.follows(first, count)) object.numbers.add(values.data(), values.size_bytes());
 }
 
 void H5File::write_text_rows(const std::string& dataset, std::int64_t first, std::int64_t count,
@@ -136,17 +144,27 @@ void H5File::write_text_rows(const std::string& dataset, std::int64_t first, std
             " bytes, where strings have at most ", width);
   write_part(handle_->file, *this, dataset, first, count, h5::string_type(width), values.size(),
              h5::padded(values, width).data());
+  h5::Object& object = handle_->written->at(h5::absolute(dataset));
+  if (object.follows(first, count)) object.texts = hash_texts(values, object.texts);
 }
 
 void H5File::write_text(const std::string& dataset, const std::vector<std::string>& values) {
+  const h5::LibraryLock lock;
+  const std::string what = h5::quoted(dataset, *this);
   const auto count = static_cast<std::int64_t>(values.size());
-  create_text(dataset, {count}, h5::longest(values));
-  write_text_rows(dataset, 0, count, values);
+  const std::size_t width = h5::longest(values);
+  const h5::Id type = h5::string_type(width);
+  h5::Id id = new_dataset(*handle_, *this, dataset, type, {H5Type::text, {count}}, {});
+  require(count == 0 || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, h5::padded(values, width).data()) >= 0,
+          "writing ", what, ": ", h5::kReason);
+  finish(id, what);
+  h5::Object& object = handle_->written->at(h5::absolute(dataset));
+  if (object.follows(0, count)) object.texts = hash_texts(values);
 }
 
 void H5File::create_group(const std::string& group) {
   const h5::LibraryLock lock;
-  make_groups(handle_->file, *this, h5::absolute(group));
+  make_groups(*handle_, *this, h5::absolute(group));
 }
 
 using Shape = std::vector<std::int64_t>;

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "h5_internal.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -23,6 +25,8 @@ constexpr const char* kChecksum = "xxh3";
 constexpr const char* kStructure = "structure_xxh3";
 
 std::uint64_t hash_dataset(const H5File& file, const std::string& dataset) {
+  if (const h5::Contents* written = file.written())
+    if (const auto hash = written->at(dataset).hash()) return *hash;
   const H5Type type = file.info(dataset).type;
   if (type == H5Type::text) return hash_texts(file.read_text(dataset));
   return visit_numbers(type, [&]<class T>() {
@@ -39,8 +43,9 @@ std::uint64_t hash_dataset(const H5File& file, const std::string& dataset) {
 class Hasher {
  public:
   void add(const std::string& text) {
-    number(text.size());
-    hash_ = hash64(text, hash_);
+    const std::string_view stored = text.c_str();  // up to the first NUL
+    number(stored.size());
+    hash_ = hash64(stored, hash_);
   }
   template <class T>
   void number(T value) {
@@ -64,28 +69,38 @@ class Hasher {
   std::uint64_t hash_ = 0;
 };
 
-void add_object(const H5File& file, const std::string& object, Hasher& hasher) {
+/// info  of a dataset
+void add_object(Hasher& hasher, const std::string& object, const std::map<std::string, H5Value>& attributes,
+                const std::optional<H5Info>& info) {
   hasher.add(object);
-  for (const std::string& name : file.attributes(object)) {
+  for (const auto& [name, value] : attributes) {
     if (object == "/" && name == kStructure) continue;
     hasher.add(name);
-    hasher.add(file.attribute(object, name));
+    hasher.add(value);
   }
-  if (!file.is_group(object)) {
-    const H5Info info = file.info(object);
-    hasher.number(info.type);
-    hasher.number(info.shape.size());
-    for (const std::int64_t extent : info.shape) hasher.number(extent);
-    return;
-  }
-  for (const std::string& name : file.list(object)) {
-    add_object(file, object == "/" ? "/" + name : object + "/" + name, hasher);
-  }
+  if (!info) return;
+  hasher.number(info->type);
+  hasher.number(info->shape.size());
+  for (const std::int64_t extent : info->shape) hasher.number(extent);
+}
+
+void add_stored(Hasher& hasher, const H5File& file, const std::string& object) {
+  std::map<std::string, H5Value> attributes;
+  for (const std::string& name : file.attributes(object)) attributes[name] = file.attribute(object, name);
+  const bool group = file.is_group(object);
+  add_object(hasher, object, attributes, group ? std::nullopt : std::optional(file.info(object)));
+  if (!group) return;
+  for (const std::string& name : file.list(object))
+    add_stored(hasher, file, object == "/" ? "/" + name : object + "/" + name);
 }
 
 std::string hash_structure(const H5File& file) {
   Hasher hasher;
-  add_object(file, "/", hasher);
+  if (const h5::Contents* written = file.written()) {
+    for (const auto& [path, object] : *written) add_object(hasher, path, object.attributes, object.info);
+  } else {
+    add_stored(hasher, file, "/");
+  }
   return hex64(hasher.value());
 }
 
@@ -99,7 +114,7 @@ std::string end_mark(std::uint64_t length, std::uint64_t hash) {
 
 /// Checksum of the first `length` bytes, block by block.
 std::uint64_t hash_file(std::ifstream& in, std::uint64_t length) {
-  std::vector<char> block(std::size_t{1} << 20);
+  std::vector<char> block(std::min(length, std::uint64_t{1} << 20));
   std::uint64_t hash = 0;
   while (length > 0) {
     const std::size_t count = length < block.size() ? static_cast<std::size_t>(length) : block.size();
@@ -142,17 +157,15 @@ auto& whole_files() {
 
 }  // namespace
 
-void seal_contents(H5File& file, const std::map<std::string, std::uint64_t>& known) {
-  for (const std::string& dataset : file.datasets_under("/")) {
-    const auto found = known.find(dataset);
-    file.set_attribute(dataset, kChecksum, hex64(found != known.end() ? found->second : hash_dataset(file, dataset)));
-  }
+void seal_contents(H5File& file) {
+  for (const auto& [path, object] : *file.written())
+    if (object.info) file.set_attribute(path, kChecksum, hex64(hash_dataset(file, path)));
   file.set_attribute("/", kStructure, hash_structure(file));
 }
 
-std::uint64_t hash_texts(const std::vector<std::string>& texts) {
-  std::uint64_t hash = 0;
-  for (const std::string& text : texts) hash = hash64(text, hash + 1);
+std::uint64_t hash_texts(std::span<const std::string> texts, std::uint64_t before) {
+  std::uint64_t hash = before;
+  for (const std::string& text : texts) hash = hash64(std::string_view(text.c_str()), hash + 1);  // as they are stored
   return hash;
 }
 

@@ -270,14 +270,16 @@ void RunLog::record(StepRecord r) {
   log.history.add(r);
   const double now = r.time = wall_time();
   log.metrics.append(record_line(r));
-  if (r.loss) log.events->scalar("loss/train", *r.loss, r.step, now);
-  log.events->scalar("lr", r.lr, r.step, now);
-  log.events->scalar("throughput/samples_per_s", r.samples_per_s, r.step, now);
-  if (r.grad_norm >= 0) log.events->scalar("grad_norm", r.grad_norm, r.step, now);
-  for (const auto& [phase, seconds] : r.phases) log.events->scalar("seconds/" + phase, seconds, r.step, now);
-  for (const auto& metric : r.metrics) log.events->scalar("metrics/train/" + metric.name, metric.value, r.step, now);
+  std::vector<std::pair<std::string, double>> values;
+  if (r.loss) values.emplace_back("loss/train", *r.loss);
+  values.emplace_back("lr", r.lr);
+  values.emplace_back("throughput/samples_per_s", r.samples_per_s);
+  if (r.grad_norm >= 0) values.emplace_back("grad_norm", r.grad_norm);
+  for (const auto& [phase, seconds] : r.phases) values.emplace_back("seconds/" + phase, seconds);
+  for (const auto& metric : r.metrics) values.emplace_back("metrics/train/" + metric.name, metric.value);
   for (const GpuValues& gpu : r.gpus)
-    for (const auto& v : gpu.values) log.events->scalar(join("gpu/", gpu.rank, "/", v.name), v.value, r.step, now);
+    for (const auto& v : gpu.values) values.emplace_back(join("gpu/", gpu.rank, "/", v.name), v.value);
+  log.events->scalars(values, r.step, now);
 
   std::string line = log.step_text(r.step) + printed(" epoch %.2f", r.epoch);
   if (r.loss) line += " loss " + short_number(*r.loss);
@@ -310,9 +312,11 @@ void RunLog::record(EvalRecord r) {
   log.history.add(r);
   const double now = r.time = wall_time();
   log.metrics.append(record_line(r));
-  if (r.loss) log.events->scalar("loss/" + r.split, *r.loss, r.step, now);
+  std::vector<std::pair<std::string, double>> values;
+  if (r.loss) values.emplace_back("loss/" + r.split, *r.loss);
   for (const auto& metric : r.metrics)
-    if (metric.name != "loss") log.events->scalar("metrics/" + r.split + "/" + metric.name, metric.value, r.step, now);
+    if (metric.name != "loss") values.emplace_back("metrics/" + r.split + "/" + metric.name, metric.value);
+  log.events->scalars(values, r.step, now);
 
   for (const MetricTable& t : r.tables) {
     const auto pixels = [](const auto& names) { return static_cast<int>(names.size()) * kHeatMapCell; };

@@ -47,6 +47,21 @@ std::int64_t step_of(std::string_view encoded) {
   return static_cast<std::int64_t>(value);
 }
 
+std::string frame(const ProtobufMessage& event) {
+  const std::string& encoded = event.bytes();
+  std::string frame;
+  append_little_endian(frame, static_cast<std::uint64_t>(encoded.size()));
+  append_little_endian(frame, masked_crc(frame));
+  frame += encoded;
+  append_little_endian(frame, masked_crc(encoded));
+  return frame;
+}
+
+/// Of an event with one Summary.Value.
+std::string summary_frame(const ProtobufMessage& value, std::int64_t step, double wall_time_s) {
+  return frame(event(wall_time_s, step).message(5, ProtobufMessage().message(1, value)));
+}
+
 /// A unique file name that sorts after the files of earlier starts.
 std::string fresh_name() {
   static std::atomic<int> count = 0;
@@ -63,26 +78,21 @@ double wall_time() {
 EventWriter::EventWriter(const std::filesystem::path& directory, std::int64_t next_step)
     : file_(directory / fresh_name()) {
   const ProtobufMessage source = ProtobufMessage().text(1, "lockstep " + build_info().version);
-  write(event(wall_time(), 0).text(3, "brain.Event:2").message(10, source));         // source_metadata.writer
-  write(event(wall_time(), next_step).message(7, ProtobufMessage().integer(1, 1)));  // SessionLog.status = START
-}
-
-void EventWriter::write(const ProtobufMessage& event) {
-  const std::string& encoded = event.bytes();
-  std::string frame;
-  append_little_endian(frame, static_cast<std::uint64_t>(encoded.size()));
-  append_little_endian(frame, masked_crc(frame));
-  frame += encoded;
-  append_little_endian(frame, masked_crc(encoded));
-  file_.append(frame);
+  file_.append(frame(event(wall_time(), 0).text(3, "brain.Event:2").message(10, source)));  // source_metadata.writer
+  const ProtobufMessage start = ProtobufMessage().integer(1, 1);
+  file_.append(frame(event(wall_time(), next_step).message(7, start)));  // SessionLog.status = START
 }
 
 void EventWriter::summary(const ProtobufMessage& value, std::int64_t step, double wall_time_s) {
-  write(event(wall_time_s, step).message(5, ProtobufMessage().message(1, value)));
+  file_.append(summary_frame(value, step, wall_time_s));
 }
 
-void EventWriter::scalar(std::string_view tag, double value, std::int64_t step, double wall_time_s) {
-  summary(ProtobufMessage().text(1, tag).real(2, static_cast<float>(value)), step, wall_time_s);  // simple_value
+void EventWriter::scalars(const std::vector<std::pair<std::string, double>>& values, std::int64_t step,
+                          double wall_time_s) {
+  std::string frames;
+  for (const auto& [tag, value] : values)
+    frames += summary_frame(ProtobufMessage().text(1, tag).real(2, static_cast<float>(value)), step, wall_time_s);
+  file_.append(frames);
 }
 
 void EventWriter::image(std::string_view tag, std::string_view png, int width, int height, std::int64_t step,

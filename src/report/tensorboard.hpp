@@ -22,7 +22,8 @@ class EventWriter {
  public:
   /// next_step  the step of the first record
   EventWriter(const std::filesystem::path& directory, std::int64_t next_step);
-  void scalar(std::string_view tag, double value, std::int64_t step, double wall_time_s);
+  /// Tags and values of a record, written at once.
+  void scalars(const std::vector<std::pair<std::string, double>>& values, std::int64_t step, double wall_time_s);
   /// A PNG of this size, for TensorBoard's image tab.
   void image(std::string_view tag, std::string_view png, int width, int height, std::int64_t step, double wall_time_s);
   /// Markdown, for TensorBoard's text tab.
@@ -34,7 +35,6 @@ class EventWriter {
   const std::string& failure() const { return file_.failure(); }
 
  private:
-  void write(const ProtobufMessage& event);
   /// Writes an event with one Summary.Value.
   void summary(const ProtobufMessage& value, std::int64_t step, double wall_time_s);
   AppendFile file_;

@@ -23,8 +23,10 @@ std::unique_ptr<Task> load_task(World& world, const RunConfig& config, DataMemor
   std::unique_ptr<Task> model;
   std::exception_ptr failure;
   std::unique_ptr<StagedFile> staged;
-  if (!config.data.stage.empty()) staged = std::make_unique<StagedFile>(world, config.data.path, config.data.stage);
-  data_memory.read_from(staged ? staged->path() : "");
+  if (!config.data.stage.empty() && !data_memory.has_data_set()) {
+    staged = std::make_unique<StagedFile>(world, config.data.path, config.data.stage);
+    data_memory.read_from(staged->path());
+  }
   try {
     model = config.task->load({.path = config.data.path,
                                .seed = config.run.seed,
@@ -46,7 +48,7 @@ std::unique_ptr<Task> load_task(World& world, const RunConfig& config, DataMemor
                   ": its data set is needed whole on each node; use replicate or auto");
     place_task(world, config, *model);
   });
-  data_memory.read_from("");
+  if (staged) data_memory.read_from("");
   warn_of_shared_gpus(world, model->params().device());
   require_same(world, "data set", hex64(model->data_hash()), "all ranks must read the same file");
   return model;

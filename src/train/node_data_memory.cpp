@@ -27,32 +27,13 @@ class NodeDataMemory final : public DataMemory {
     world_.together("loading the data set", [&] {
       if (world_.node_rank() == 0) fill(array);
     });
-    placed_.push_back(array);
     return array;
   }
-  const std::vector<Tensor>& placed() const { return placed_; }
 
  private:
   World& world_;
   std::deque<OwnedTensor> own_;  ///< of a single rank
   std::vector<std::shared_ptr<NodeMemory>> memory_;
-  std::vector<Tensor> placed_;
-};
-
-/// Arrays that were placed before, in the same order.
-class PlacedDataMemory final : public DataMemory {
- public:
-  PlacedDataMemory(World& world, const RowOptions& options, const std::vector<Tensor>& arrays)
-      : DataMemory(&world, options), arrays_(arrays) {}
-  Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>&) override {
-    require(next_ < arrays_.size() && arrays_[next_].dtype() == dtype && arrays_[next_].shape() == shape,
-            "sharing a data set: array ", next_, " is ", shape, ", unlike that of the other trainings");
-    return arrays_[next_++];
-  }
-
- private:
-  const std::vector<Tensor>& arrays_;
-  std::size_t next_ = 0;
 };
 
 /// The keys [data] of a configuration, on which the arrays of its data set depend.
@@ -75,11 +56,9 @@ SharedData::SharedData(World& world, const RunConfig& config)
   world.together("choosing the metric", [&] { decides_ = deciding_metric(config, *task); });
 }
 
-std::unique_ptr<DataMemory> SharedData::for_training(World& part, const RunConfig& config) const {
-  if (!memory_->rows().whole() || data_section(config) != section_)
-    return make_node_data_memory(part, config.row_options());
-  return std::make_unique<PlacedDataMemory>(part, config.row_options(),
-                                            static_cast<const NodeDataMemory&>(*memory_).placed());
+std::shared_ptr<DataMemory> SharedData::for_training(World& part, const RunConfig& config) const {
+  if (memory_->has_data_set() && memory_->rows().whole() && data_section(config) == section_) return memory_;
+  return make_node_data_memory(part, config.row_options());
 }
 
 }  // namespace lockstep

@@ -362,11 +362,11 @@ Outcome Trainer::Impl::finish() {
   if (!ended_before || resumed_from != folder->final_file()) {  // a finished run leaves its file as it is
     state.finished = true;
     if (state.stop_reason.empty()) state.stop_reason = all_done(state.step);
-    if (config.final_checkpoint) {
+    if (config.is_trial()) {
+      save_best();
+    } else {
       require(save_now(folder->final_file()), "ending after step ", state.step,
               ": the final checkpoint could not be written");
-    } else {
-      save_best();
     }
   }
   world.on_loss([] { return true; });  // the files have all
@@ -374,7 +374,7 @@ Outcome Trainer::Impl::finish() {
   const double whole = validation + static_cast<double>(model.size(Split::test));
   const auto used = static_cast<double>(evaluated_samples(model.size(Split::validation), config.eval.max_samples));
   const bool late = too_late_to_evaluate(state.evaluation_seconds * whole / std::max(1.0, used));
-  if (!late && report_final(take_best_weights())) return Outcome::finished;
+  if (!late && report_final(config.is_trial() ? "" : take_best_weights())) return Outcome::finished;
   const std::string outcome =
       join("stopped", stopped_by.empty() ? "" : " by " + stopped_by, " before the end of the final evaluation");
   log::info(outcome, "; all steps are done, and the same command repeats the evaluation");

@@ -282,7 +282,7 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
       log_evaluation(split, found, 0, false, state.best_epoch < 0 ? "final" : "best");
   }
   require_run_directory();
-  if (log->writes()) {
+  if (log->writes() && !config.is_trial()) {
     auto [title, svg] = model.picture();
     if (!svg.empty()) log->add(ReportPicture{std::move(title), std::move(svg)});
   }
@@ -290,7 +290,7 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
     log->made(folder->best_file(), join("weights of the best evaluation, after ", best_moment()));
   }
   report_time();
-  if (config.final_checkpoint)
+  if (!config.is_trial())
     log->made(folder->final_file(), "final weights, with everything that a run needs to continue");
   log->finish(join("finished after ", state.epoch, " epochs, ", state.step, " steps: ", state.stop_reason));
   return true;

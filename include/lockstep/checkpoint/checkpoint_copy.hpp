@@ -2,7 +2,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,9 +36,7 @@ class CheckpointCopy {
                       const std::vector<std::string>& end_marks) const;
 
  private:
-  /// hash64() of datasets that lie in memory.
-  using Known = std::map<std::string, std::uint64_t>;
-  void write_file(const std::filesystem::path& path, const std::function<void(H5File&, Known&)>& write_arrays) const;
+  void write_file(const std::filesystem::path& path, const std::function<void(H5File&)>& write_arrays) const;
 
   struct NamedSteps {
     std::string group, name;

@@ -35,8 +35,8 @@ void visit_stored(DType dtype, const F& f) {
   visit_float(dtype, f);
 }
 
-/// Writes a whole array in blocks. Returns hash64() of its elements.
-std::uint64_t write_array(H5File& file, const StoredArray& array);
+/// Writes a whole array in blocks.
+void write_array(H5File& file, const StoredArray& array);
 
 /// "step-12.h5.<number>.part-2-of-4", beside the manifest.
 std::filesystem::path part_file(const std::filesystem::path& manifest, const std::string& number, int part, int parts);

@@ -1,4 +1,5 @@
 #pragma once
+#include <any>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -27,6 +28,13 @@ class DataMemory {
   /// Allocates an array and fills it before returning. The array is read-only from then on, and lives as long as this
   /// DataMemory. errors  Error (usage): the arrays exceed the memory of this machine
   virtual Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) = 0;
+  /// The data set that read(path, *this) returns; it is read once, for all trainings that share this memory.
+  template <class Read>
+  auto data_set(const std::filesystem::path& path, const Read& read) {
+    if (!has_data_set()) data_set_ = read(path, *this);
+    return std::any_cast<decltype(read(path, *this))>(data_set_);
+  }
+  bool has_data_set() const { return data_set_.has_value(); }
   /// The hash of the data set; one process per copy computes it.
   std::uint64_t hash(const std::function<std::uint64_t()>& compute);
   /// Opens the data set `path`, or its copy if read_from() has named one. errors  as H5File::open()
@@ -43,6 +51,7 @@ class DataMemory {
 
  private:
   double placed_bytes_ = 0;
+  std::any data_set_;
   std::filesystem::path copy_;
   RowSource rows_;
 };

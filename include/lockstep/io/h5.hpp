@@ -66,6 +66,10 @@ struct H5Layout {
   int deflate = 0;                  ///< 0 (none) to 9, with shuffle; needs a chunk shape
 };
 
+namespace h5 {
+struct Contents;
+}  // namespace h5
+
 class H5File {
  public:
   /// Opens a file for reading. copy: a file with the same bytes to read instead; path() and messages still name `path`
@@ -147,6 +151,8 @@ class H5File {
   /// Writes or replaces an attribute of an existing dataset or group ("/" is the file itself).
   void set_attribute(const std::string& object, const std::string& attribute, const H5Value& value);
 
+  /// What has been written into this file, for the checksums of seal.hpp; null: it is open for reading.
+  const h5::Contents* written() const;
   /// Flushes and closes the file, with errors (the destructor ignores them). The file must not be used afterwards.
   void close();
 

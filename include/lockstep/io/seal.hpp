@@ -1,10 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "lockstep/io/h5.hpp"
 
@@ -13,13 +12,13 @@ namespace lockstep {
 /// Checksums of HDF5 files. HDF5 itself does not detect a flipped bit in stored numbers.
 
 /// Adds the attribute `xxh3`, a checksum of the values, to every dataset, and `structure_xxh3`, a checksum of all
-/// names, types, shapes and attributes, to the root. The file must otherwise be complete.
-///
-/// known  hash64() of datasets whose values the caller holds in memory; the others are read back
-void seal_contents(H5File& file, const std::map<std::string, std::uint64_t>& known = {});
+/// names, types, shapes and attributes, to the root. The file must otherwise be complete. The checksums are of what the
+/// program has written; values that it has not written row after row are read back.
+void seal_contents(H5File& file);
 bool is_sealed(const H5File& file);
-/// The checksum of a dataset of strings. (The checksum of a dataset of numbers is Hash64 of their bytes.)
-std::uint64_t hash_texts(const std::vector<std::string>& texts);
+/// The checksum of a dataset of strings, up to the first NUL of each, which begin after those with the checksum
+/// `before`. (The checksum of a dataset of numbers is Hash64 of their bytes.)
+std::uint64_t hash_texts(std::span<const std::string> texts, std::uint64_t before = 0);
 /// Describes the first part of the contents that does not match its checksum, or returns "".
 std::string contents_defect(const H5File& file);
 /// Like contents_defect(), for a sealed file: only names, shapes and attributes, or only the values of one dataset.

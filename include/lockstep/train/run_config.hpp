@@ -110,8 +110,9 @@ struct RunConfig {
   std::vector<std::pair<std::string, std::string>> searched;  ///< of a trial of a search: the keys that it changes
   /// Epochs after which this start stops, as if interrupted; 0: none.
   std::int64_t pause_after = 0;
-  bool final_checkpoint = true;  ///< whether the run ends with final.h5, not with its best weights alone
-  std::string first_isa;         ///< instruction set of the checkpoint that a resumed run continues; "": none
+  /// A trial ends with its best weights alone, and without a final evaluation.
+  bool is_trial() const { return !searched.empty(); }
+  std::string first_isa;  ///< instruction set of the checkpoint that a resumed run continues; "": none
 
   /// Whether run.resume names a checkpoint.
   bool resumes_file() const { return run.resume != "auto" && run.resume != "never"; }

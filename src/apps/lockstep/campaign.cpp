@@ -123,7 +123,6 @@ TrainingEnd train(World& group, const Options& options, const RunConfig& config,
                   const Training& training, const StopSignals& signals) {
   const std::unique_ptr<NestedRun> run = make_training(options, config, training.changes, training.folder);
   run->config.pause_after = training.until_epoch;
-  run->config.final_checkpoint = !campaign.many;
   if (campaign.many) run->config.searched = training.changes;
   std::optional<ForeignWeights> first_weights;
   if (campaign.first_weights != nullptr) first_weights = *campaign.first_weights;
@@ -185,10 +184,8 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
   const Speaker speaker = log::speaker();
   const bool silent = campaign.many || group.rank() != world.rank();
   for (Json question = Json::object();;) {
-    Json answer;
-    const std::string text =
-        group.communicator().broadcast_text(group.rank() == 0 ? ask(question) : "", 0, "next training");
-    answer = Json::parse(text);
+    const Json answer =
+        Json::parse(group.communicator().broadcast_text(group.rank() == 0 ? ask(question) : "", 0, "next training"));
     question = Json::object();
     if (answer.contains("end")) break;
     if (answer.contains("wait")) {
@@ -223,16 +220,11 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
   if (campaign.many && all_busy_s > 0)
     log::info("the trainings took ", human_seconds(watch.seconds()), "; the ranks were idle for ",
               printed("%.1f %%", 100 - 100 * all_busy_s / (watch.seconds() * world.size())), " of it");
-  const std::string all = world.communicator().broadcast_text(
-      [&] {
-        Json list = Json::object();
-        if (queue)
-          for (const auto& [name, end] : queue->ends()) list[name] = {end.code, end.text};
-        return line_of(list, -1);
-      }(),
-      0, "results of the trainings");
+  Json list = Json::object();
+  if (queue)
+    for (const auto& [name, end] : queue->ends()) list[name] = {end.code, end.text};
+  list = Json::parse(world.communicator().broadcast_text(line_of(list, -1), 0, "results of the trainings"));
   TrainingEnds ends;
-  const Json list = Json::parse(all);
   for (const auto& [name, end] : list.items()) ends[name] = {end.at(0), end.at(1)};
   return ends;
 }

@@ -88,12 +88,6 @@ std::string Search::text(std::size_t c) const {
   return listed(words);
 }
 
-bool Search::ended(std::size_t c, std::int64_t until_epoch, const TrainingEnds& ends) const {
-  for (std::size_t s = 0; s < seeds_.size(); ++s)
-    if (ends.count(training(c, s, until_epoch).name()) == 0) return false;
-  return true;
-}
-
 std::vector<double> Search::results(std::size_t c, std::int64_t until_epoch, const TrainingEnds& ends) const {
   std::vector<double> values;
   for (std::size_t s = 0; s < seeds_.size(); ++s) {
@@ -121,8 +115,8 @@ std::vector<Training> Search::plan(const TrainingEnds& ends) const {
     for (const std::int64_t rung : rungs_) {
       bool complete = true;
       for (const std::size_t c : members) {
-        for (std::size_t s = 0; s < seeds_.size(); ++s) all.push_back(training(c, s, rung));
-        complete = complete && ended(c, rung, ends);
+        for (std::size_t s = 0; s < seeds_.size(); ++s)
+          complete = ends.contains(all.emplace_back(training(c, s, rung)).name()) && complete;
       }
       if (!complete || rung == 0) break;
       std::vector<std::pair<double, std::size_t>> good;

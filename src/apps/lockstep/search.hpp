@@ -55,7 +55,6 @@ class Search {
 
  private:
   bool better(double a, double b) const { return method_.larger_is_better ? a > b : a < b; }
-  bool ended(std::size_t c, std::int64_t until_epoch, const TrainingEnds& ends) const;
   void draw();
 
   std::vector<SearchRange> ranges_;

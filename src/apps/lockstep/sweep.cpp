@@ -329,6 +329,7 @@ int run_sweep(World& world, const Args& args) {
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
   std::unique_ptr<Search> search;
+  std::unique_ptr<NestedRun> base;
   world.together("checking the configuration", [&] {
     check(config);
     if (config.resumes_file()) options.reject("run.resume", "each trial has its own checkpoints; choose auto or never");
@@ -340,12 +341,6 @@ int run_sweep(World& world, const Args& args) {
     std::vector<std::string> seeds = {""};
     std::vector<SearchRange> ranges = read_ranges(options, texts, order, config.model_kind, seeds);
     search = std::make_unique<Search>(std::move(ranges), std::move(seeds), method);
-    if (world.rank() != 0) return;
-    open_directory(config, options, TakeOver::no);
-    write_text_atomically(fs::path(config.run.dir) / "config.ini", config.text);
-  });
-  std::unique_ptr<NestedRun> base;
-  world.together("checking the configuration", [&] {
     Changes changes = {{"eval.final", "none"}};  // the trainings leave the test samples alone
     // Most of them are shorter than this, and a checkpoint costs as much as some epochs of a small network.
     if (std::ranges::none_of(std::array{"checkpoint.every", "checkpoint.every_steps", "checkpoint.every_minutes"},
@@ -353,6 +348,9 @@ int run_sweep(World& world, const Args& args) {
       changes.emplace_back("checkpoint.every_minutes", "1");
     base = make_training(options, config, changes, "");
     base->config.run.dir = config.run.dir;
+    if (world.rank() != 0) return;
+    open_directory(config, options, TakeOver::no);
+    write_text_atomically(fs::path(config.run.dir) / "config.ini", config.text);
   });
   const SharedData data(world, base->config);
   method.larger_is_better = data.decides().larger_is_better;

@@ -153,7 +153,7 @@ double seconds_to_limit(double max_hours) {
 int train(World& world, const RunConfig& config, const fs::path& checkpoint, StepRange profiled,
           const SharedData* data) {
   require_memory(world, config);
-  const auto data_memory =
+  const std::shared_ptr<DataMemory> data_memory =
       data != nullptr ? data->for_training(world, config) : make_node_data_memory(world, config.row_options());
   const auto model = load_task(world, config, *data_memory, nullptr, weights_of(checkpoint));
   RunLog log;  // outlives the trainer

@@ -60,7 +60,7 @@ EmulatorTask::Options EmulatorConfig::model_options(DType dtype, std::uint64_t s
 }
 
 std::unique_ptr<Task> EmulatorConfig::load(const TaskSource& source) const {
-  EmulatorData data = EmulatorData::read(source.path, source.data_memory);
+  EmulatorData data = source.data_memory.data_set(source.path, EmulatorData::read);
   if (source.checkpoint != nullptr) {
     const EmulatorDescription description = read_emulator_metadata(*source.checkpoint);
     require_data(description.metadata.variables.input_names == data.variables.input_names &&
@@ -86,7 +86,10 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   arch.n_out = file.int_attribute("/", "n_out");
   arch.check(Fault::usage);
   loss_.check_device(step.on_gpu);
-  loss_.checked_for(path, read_variables(file, "/vars", arch.n_in, arch.n_out), file.has("/jac"));
+  EmulatorVariables variables;  // only a constraint needs their names, which take longer to read than all else here
+  variables.output_names.resize(static_cast<std::size_t>(arch.n_out));
+  if (!loss_.constraint.empty()) variables = read_variables(file, "/vars", arch.n_in, arch.n_out);
+  loss_.checked_for(path, variables, file.has("/jac"));
 
   TaskNeeds needs;
   needs.train_samples = std::ranges::count(split, std::uint8_t{0});

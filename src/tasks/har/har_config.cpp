@@ -204,7 +204,8 @@ std::vector<std::string> HarConfig::folds(const std::filesystem::path& path) con
 }
 
 std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
-  HarData data = HarData::read(source.path, source.data_memory, labels_, folds_);
+  HarData data = source.data_memory.data_set(
+      source.path, [&](const auto& path, DataMemory& memory) { return HarData::read(path, memory, labels_, folds_); });
   require_data(source.checkpoint != nullptr || data.count[0] > 0, "opening data set '", source.path.string(),
                "': it has no training windows; it serves only to evaluate a trained model");
   if (source.checkpoint != nullptr) normalise_as_trained(data, *source.checkpoint);

@@ -102,7 +102,7 @@ void HrmConfig::require_supported(const RunConfig& config, int) const {
 }
 
 std::unique_ptr<Task> HrmConfig::load(const TaskSource& source) const {
-  PuzzleData data = PuzzleData::open(source.path, source.data_memory);
+  PuzzleData data = source.data_memory.data_set(source.path, PuzzleData::open);
   if (source.checkpoint != nullptr && model_.arch.mlp_t) {
     const std::int64_t trained = source.checkpoint->int_attribute("/", "seq_len");
     require_data(data.seq_len == trained, "data set '", source.path.string(), "': its puzzles have ", data.seq_len,

@@ -183,7 +183,7 @@ std::unique_ptr<Task> KgatConfig::load(const TaskSource& source) const {
                   ", or eval --controls, which evaluates weights with other graphs");
     shuffled_by = static_cast<std::uint64_t>(file.int_attribute("/", "seed"));
   }
-  KgData data = KgData::read(source.path, source.data_memory).with(options.graph, shuffled_by);
+  KgData data = source.data_memory.data_set(source.path, KgData::read).with(options.graph, shuffled_by);
   return std::make_unique<KgatTask>(std::move(options), std::move(data));
 }
 
@@ -265,7 +265,7 @@ std::unique_ptr<Task> BprmfConfig::load(const TaskSource& source) const {
   options.cutoffs = whole("eval.k", cutoffs_);
   options.dtype = source.dtype;
   options.seed = source.seed;
-  return std::make_unique<BprmfTask>(std::move(options), KgData::read(source.path, source.data_memory));
+  return std::make_unique<BprmfTask>(std::move(options), source.data_memory.data_set(source.path, KgData::read));
 }
 
 TaskNeeds BprmfConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const {

@@ -158,7 +158,7 @@ void SequenceConfig::require_supported(const RunConfig& config, int ranks) const
 }
 
 std::unique_ptr<Task> SequenceConfig::load(const TaskSource& source) const {
-  SequenceData data = SequenceData::read(source.path, source.data_memory);
+  SequenceData data = source.data_memory.data_set(source.path, SequenceData::read);
   SequenceTask::Options options = model_options(source.dtype, source.seed);
   if (source.checkpoint != nullptr) {
     const std::int64_t trained = source.checkpoint->int_attribute(kSequenceGroup, "items");
