@@ -66,8 +66,8 @@ void H5File::write(const std::string& dataset, std::span<const T> values, const 
                    const H5Layout& layout) {
   const h5::LibraryLock lock;
   const std::string what = h5::quoted(dataset, *this);
-  require(h5::count(shape, what) == static_cast<std::int64_t>(values.size()), "writing ", what, ": ", values.size(),
-          " values for shape ", shape_text(shape));
+  require(h5::count(shape, what) == std::ssize(values), "writing ", what, ": ", values.size(), " values for shape ",
+          shape_text(shape));
   const hid_t type = h5::native_type(h5_type_of<T>::value);
   h5::Id id = new_dataset(handle_->file, *this, dataset, type, shape, layout);
   require(values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0, "writing ", what,
@@ -139,7 +139,7 @@ void H5File::write_text_rows(const std::string& dataset, std::int64_t first, std
 }
 
 void H5File::write_text(const std::string& dataset, const std::vector<std::string>& values) {
-  const auto count = static_cast<std::int64_t>(values.size());
+  const auto count = std::ssize(values);
   create_text(dataset, {count}, h5::longest(values));
   write_text_rows(dataset, 0, count, values);
 }

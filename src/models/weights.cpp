@@ -55,7 +55,7 @@ NamedArray rows_of(const NamedArray& whole, int part, int parts) {
   out.stored = whole.stored;
   std::visit(
       [&]<class T>(const std::vector<T>& values) {
-        const auto size = static_cast<std::ptrdiff_t>(values.size()) / parts;
+        const auto size = std::ssize(values) / parts;
         out.values = std::vector<T>(values.begin() + part * size, values.begin() + (part + 1) * size);
       },
       whole.values);

@@ -212,10 +212,8 @@ Var Har::encode(Tape& t, Var x, const HarDraws* draws, const Observer* watch) co
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const Layer& layer = layers_[l];
     const std::string site = join("har.", l, ".");
-    AttentionOptions options;
-    options.heads = arch_.heads;
-    options.scale = 1 / std::sqrt(real(arch_.head_width));
-    options.dropout = dropped(site + "weights");
+    AttentionOptions options = {
+        .heads = arch_.heads, .scale = 1 / std::sqrt(real(arch_.head_width)), .dropout = dropped(site + "weights")};
     if (options.dropout) options.samples = rows.samples;
     const Var qkv = stacked_linear(t, layernorm(t, x, layer.attention_norm), layer.qkv);
     const Var heads = attention(t, qkv, options);
