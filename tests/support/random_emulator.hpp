@@ -15,8 +15,8 @@ std::vector<double> random_states(const Emulator& emulator, std::int64_t n, std:
 /// n values from N(0, 1).
 std::vector<double> random_values(std::int64_t n, std::uint64_t seed);
 
-/// max |a - b| / max |b| of the elements that are finite; infinite if the sizes differ, or if only one of two elements is
-/// finite.
+/// max |a - b| / max |b| of the elements that are finite; infinite if the sizes differ, or if one of two elements is
+/// finite and the other is not.
 template <class A, class B>
 double apart(const std::vector<A>& a, const std::vector<B>& b) {
   double worst = 0, largest = 1e-300;

@@ -327,7 +327,7 @@ Var Har::classify(Tape& t, const Tensor& patches, const HarDraws* draws) const {
   const Tensor kept =
       t.keep({trains ? ops::classifier_kept(sizes) : sizes.windows * sizes.sequences * sizes.dim}, t.real_dtype());
   ops::sequence_classifier_forward(t.stream(), logits.value(), kept, patches, weights, all);
-  t.record("sequence_classifier", logits, every_param_, [=, this, &t, &first] {
+  t.record("sequence_classifier", logits, every_param_, [=, &t, &first] {
     const std::int64_t size = ops::classifier_scratch(t.stream(), t.dtype(), all.sizes, weights.size());
     ops::sequence_classifier_backward(t.stream(), flat(t.grad_of(first).tensor), logits.grad(), kept,
                                       t.keep({size}, t.real_dtype()), patches, weights, all);
