@@ -228,7 +228,7 @@ std::string Options::markdown(Part part) const {
   }
   std::string sections;
   const auto whole = [&](const std::vector<const Option::Spec*>& rows) {
-    return static_cast<std::ptrdiff_t>(rows.size()) == std::ranges::count_if(table.options, [&](const auto& o) {
+    return std::ssize(rows) == std::ranges::count_if(table.options, [&](const auto& o) {
              return o->spec_->section() == rows[0]->section();
            });
   };

@@ -62,8 +62,8 @@ class SelfComm final : public Communicator {
  private:
   static void copy_own(const char* operation, std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
                        std::span<std::byte> into, const char* what) {
-    require(sizes.size() == 1 && sizes[0] == static_cast<std::int64_t>(mine.size()) && into.size() == mine.size(),
-            operation, " '", what, "': ", mine.size(), " bytes into ", into.size(), ": must equal the size in `sizes`");
+    require(sizes.size() == 1 && sizes[0] == std::ssize(mine) && into.size() == mine.size(), operation, " '", what,
+            "': ", mine.size(), " bytes into ", into.size(), ": must equal the size in `sizes`");
     if (!mine.empty()) std::memcpy(into.data(), mine.data(), mine.size());
   }
 };
@@ -71,7 +71,7 @@ class SelfComm final : public Communicator {
 
 Gathered Communicator::all_gather(std::span<const std::byte> mine, const char* what) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(size()));
-  const auto size_bytes = static_cast<std::int64_t>(mine.size());
+  const auto size_bytes = std::ssize(mine);
   const std::vector<std::int64_t> eight(sizes.size(), sizeof(std::int64_t));
   all_gather_known(std::as_bytes(std::span(&size_bytes, 1)), eight, writable_bytes(sizes), what);
   Gathered all = laid_out(sizes);
@@ -85,7 +85,7 @@ Gathered Communicator::all_to_all(std::span<const std::span<const std::byte>> to
   std::vector<std::int64_t> send_sizes(ranks), receive_sizes(ranks);
   std::vector<std::span<const std::byte>> size_pieces(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
-    send_sizes[r] = static_cast<std::int64_t>(to[r].size());
+    send_sizes[r] = std::ssize(to[r]);
     size_pieces[r] = std::as_bytes(std::span(&send_sizes[r], 1));
   }
   const std::vector<std::int64_t> eight(ranks, sizeof(std::int64_t));

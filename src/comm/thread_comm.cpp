@@ -90,10 +90,9 @@ class ThreadComm final : public Communicator {
     require(static_cast<int>(sizes.size()) == size(), "all_gather '", what, "': ", sizes.size(), " sizes for ", size(),
             " ranks");
     const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-    require(static_cast<std::int64_t>(mine.size()) == sizes[static_cast<std::size_t>(rank_)] &&
-                static_cast<std::int64_t>(into.size()) == total,
-            "all_gather '", what, "': rank ", rank_, " passes ", mine.size(), " bytes and memory for ", into.size(),
-            ", but sizes has ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
+    require(std::ssize(mine) == sizes[static_cast<std::size_t>(rank_)] && std::ssize(into) == total, "all_gather '",
+            what, "': rank ", rank_, " passes ", mine.size(), " bytes and memory for ", into.size(), ", but sizes has ",
+            sizes[static_cast<std::size_t>(rank_)], " and ", total);
     Call call(*this, "all_gather", static_cast<std::uint64_t>(total), "bytes", what, mine.data());
     std::byte* at = into.data();
     for (int r = 0; r < size(); ++r) {
@@ -109,15 +108,15 @@ class ThreadComm final : public Communicator {
     require(static_cast<int>(to.size()) == size() && static_cast<int>(from_sizes.size()) == size(), "all_to_all '",
             what, "': ", to.size(), " pieces and ", from_sizes.size(), " sizes for ", size(), " ranks");
     const std::int64_t total = std::accumulate(from_sizes.begin(), from_sizes.end(), std::int64_t{0});
-    require(static_cast<std::int64_t>(into.size()) == total, "all_to_all '", what, "': memory for ", into.size(),
-            " bytes, but ", total, " arrive");
+    require(std::ssize(into) == total, "all_to_all '", what, "': memory for ", into.size(), " bytes, but ", total,
+            " arrive");
     Call call(*this, "all_to_all", 0, "", what, to.data());
     std::byte* at = into.data();
     for (int r = 0; r < size(); ++r) {
       const std::span<const std::byte> piece = of<std::span<const std::byte>>(r)[rank_];
       const std::int64_t expected = from_sizes[static_cast<std::size_t>(r)];
-      require(static_cast<std::int64_t>(piece.size()) == expected, "all_to_all '", what, "': rank ", r, " sends ",
-              piece.size(), " bytes to rank ", rank_, ", which expects ", expected);
+      require(std::ssize(piece) == expected, "all_to_all '", what, "': rank ", r, " sends ", piece.size(),
+              " bytes to rank ", rank_, ", which expects ", expected);
       if (!piece.empty()) std::memcpy(at, piece.data(), piece.size());
       at += piece.size();
     }

@@ -93,7 +93,7 @@ void add_tree(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::int64_t
 
 template <class T>
 void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, std::int64_t last, std::span<T> out) {
-  const auto count = static_cast<std::int64_t>(vectors.size());
+  const auto count = std::ssize(vectors);
   require(is_power_of_two(count), "tree sum of ", count, " vectors: their number must be a power of two");
   std::vector<TreeLeaf<T>> leaves;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -102,8 +102,8 @@ void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, s
             out.size());
     leaves.push_back({{i, i + 1}, vector.data()});
   }
-  require(first >= 0 && first <= last && last <= static_cast<std::int64_t>(out.size()), "tree sum of elements ", first,
-          " to ", last, " of ", out.size());
+  require(first >= 0 && first <= last && last <= std::ssize(out), "tree sum of elements ", first, " to ", last, " of ",
+          out.size());
   add_tree<T>(leaves, {0, count}, first, last, out.data() + first);
 }
 
@@ -131,7 +131,7 @@ const T* add_leaves(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::i
 
 template <class T>
 void sparse_tree_sum(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::span<T> out) {
-  const auto n = static_cast<std::int64_t>(out.size());
+  const auto n = std::ssize(out);
   thread_local std::vector<T> scratch;
   scratch.resize(static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(tree.count()))) * out.size());
   const T* sum = add_leaves(leaves, tree, n, out.data(), scratch.data());
@@ -143,9 +143,9 @@ void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<
                      const char* what) {
   const int ranks = comm.size();
   const ShardRange mine = shards_of(shards, comm.rank(), ranks);
-  const auto n = static_cast<std::int64_t>(out.size());
-  require(static_cast<std::int64_t>(local.size()) == mine.count(), "tree_all_reduce '", what, "': rank ", comm.rank(),
-          " of ", ranks, " gives ", local.size(), " of ", shards, " shards, must give ", mine.count());
+  const auto n = std::ssize(out);
+  require(std::ssize(local) == mine.count(), "tree_all_reduce '", what, "': rank ", comm.rank(), " of ", ranks,
+          " gives ", local.size(), " of ", shards, " shards, must give ", mine.count());
   std::vector<TreeLeaf<T>> own;
   for (std::int64_t i = 0; i < mine.count(); ++i) {
     const std::span<T> shard = local[static_cast<std::size_t>(i)];
@@ -165,7 +165,7 @@ void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
                           const std::function<void(ShardRange tree, std::span<T> to)>& sum_of, std::span<T> out,
                           const char* what) {
   const int ranks = comm.size();
-  const auto n = static_cast<std::int64_t>(out.size());
+  const auto n = std::ssize(out);
   require(is_power_of_two(shards), "tree_all_reduce '", what, "': ", shards, " shards; must be a power of two");
   if (ranks == 1) return sum_of({0, shards}, out);
 
@@ -199,7 +199,7 @@ void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
   // With two ranks both paths move the same bytes, and one message is faster than two.
   if (ranks == 2 || all_trees * out.size_bytes() <= kGatherBytes) {
     std::vector<std::int64_t> sizes;
-    for (const auto& of_rank : trees) sizes.push_back(static_cast<std::int64_t>(of_rank.size()) * n * element);
+    for (const auto& of_rank : trees) sizes.push_back(std::ssize(of_rank) * n * element);
     arrived.resize(all_trees * out.size());
     comm.all_gather_known(std::as_bytes(std::span<const T>(partial)), sizes,
                           std::as_writable_bytes(std::span<T>(arrived)), what);
@@ -222,7 +222,7 @@ void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
   const std::int64_t my_length = length(comm.rank());
   std::vector<std::int64_t> from_sizes, chunk_sizes;
   for (int r = 0; r < ranks; ++r) {
-    const auto count = static_cast<std::int64_t>(trees[static_cast<std::size_t>(r)].size());
+    const auto count = std::ssize(trees[static_cast<std::size_t>(r)]);
     from_sizes.push_back(count * my_length * element);
     chunk_sizes.push_back(length(r) * element);
   }

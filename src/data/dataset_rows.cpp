@@ -15,12 +15,15 @@ DatasetRows dataset_rows(const std::shared_ptr<const OpenSet>& open, const std::
     const std::int64_t begin = starts.empty() ? row : starts[static_cast<std::size_t>(row)],
                        end = begin + to.shape()[0];
     std::int64_t at = 0;
-    for (const auto& [dataset, first, count] : pieces) {
-      const std::int64_t from = std::max(begin, at), after = std::min(end, at + count);
+    for (const DatasetPiece& piece : pieces) {
+      const std::int64_t from = std::max(begin, at), after = std::min(end, at + piece.count);
+      const auto check_values = [&](std::int64_t value, std::span<const T> values) {
+        check(piece.dataset, value, values);
+      };
       if (from < after)
-        open->set.read_rows<T>(dataset, first + from - at, after - from, to.slice(from - begin, after - from).span<T>(),
-                               [&](std::int64_t value, std::span<const T> values) { check(dataset, value, values); });
-      at += count;
+        open->set.read_rows<T>(piece.dataset, piece.first + from - at, after - from,
+                               to.slice(from - begin, after - from).span<T>(), check_values);
+      at += piece.count;
     }
   };
   return {open, pieces, h5_type_of<T>::value, {dtype_of<T>::value, Shape(extents), read, starts}};

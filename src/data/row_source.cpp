@@ -116,7 +116,7 @@ RowSource::~RowSource() {
 }
 
 std::int64_t RowSource::begin_of(std::size_t holder) const {
-  const auto all = static_cast<std::int64_t>(holders_.size()), h = static_cast<std::int64_t>(holder);
+  const auto all = std::ssize(holders_), h = static_cast<std::int64_t>(holder);
   const auto share = [&](std::int64_t of) { return of / all * h + of % all * h / all; };
   const std::int64_t* starts = columns_.front().sizes.starts;
   if (starts == nullptr || h == all) return share(rows_);

@@ -379,7 +379,6 @@ class GraphReader {
       if (at(i).kind == Kind::flat) {
         front = &at(activate(at(i).parent));
         ask(front->kind == Kind::conv, "it flattens a value that is no convolution");
-        i = front->parent;
         break;
       }
       ask(at(i).kind == Kind::linear, "a convolution that is not flattened");

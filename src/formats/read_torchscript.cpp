@@ -174,7 +174,8 @@ class TorchScriptReader {
       std::optional<std::vector<Token>> tokens = torchscript_tokens(statement);
       if (!tokens) refuse("this statement is not understood");
       tokens_ = std::move(*tokens);
-      if ((tokens_read_ += tokens_.size()) > kMost) refuse("the code is too long");
+      tokens_read_ += tokens_.size();
+      if (tokens_read_ > kMost) refuse("the code is too long");
       at_ = 0;
       returned = next_is("return");
       std::string target;

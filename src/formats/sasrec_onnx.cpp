@@ -19,8 +19,8 @@ Value visible_keys(OnnxGraph& graph, const SasRecArch& arch, const Value& event)
   const std::int64_t t = arch.slots;
   std::vector<std::int64_t> earlier;
   for (std::int64_t i = 0; i < t * t; ++i) earlier.push_back(i % t <= i / t);
-  const Value causal = graph.node("Cast", {graph.node("Reshape", {graph.integers(earlier), graph.integers({t, t})})},
-                                  {OnnxGraph::integer("to", 9)});  // TensorProto.BOOL
+  Value causal = graph.node("Cast", {graph.node("Reshape", {graph.integers(earlier), graph.integers({t, t})})},
+                            {OnnxGraph::integer("to", 9)});  // TensorProto.BOOL
   if (arch.padded()) return causal;
   return graph.node("And", {causal, graph.node("Reshape", {event, graph.integers({-1, 1, 1, t})})});
 }

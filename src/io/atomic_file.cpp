@@ -134,7 +134,7 @@ void write_atomically(const fs::path& name, const std::function<void(const fs::p
 
 void write_text_atomically(const fs::path& path, std::string_view text) {
   write_atomically(path, [&](const fs::path& temporary) {
-    require_space(path, static_cast<std::int64_t>(text.size()));
+    require_space(path, std::ssize(text));
     Descriptor file(::open(temporary.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666));
     require(file.fd >= 0, "creating '", temporary.string(), "': ", std::strerror(errno));
     for (std::string_view rest = text; !rest.empty();) {

@@ -67,8 +67,8 @@ void H5File::read_into(const std::string& dataset, std::span<T> out,
   require_data(expected_shape.empty() || source.shape == expected_shape, "reading ", source.what, ": expected shape ",
                shape_text(expected_shape), ", found ", shape_text(source.shape));
   const std::int64_t n = h5::count(source.shape, source.what);
-  require_data(n == static_cast<std::int64_t>(out.size()), "reading ", source.what, ": expected ", out.size(),
-               " elements, found shape ", shape_text(source.shape));
+  require_data(n == std::ssize(out), "reading ", source.what, ": expected ", out.size(), " elements, found shape ",
+               shape_text(source.shape));
   if (n > 0) transfer(source, h5_type_of<T>::value, H5S_ALL, H5S_ALL, out.data());
 }
 
@@ -93,7 +93,7 @@ void H5File::read_rows(const std::string& dataset, std::int64_t first, std::int6
   std::vector<std::int64_t> part = source.shape;
   part[0] = count;
   const std::int64_t n = h5::count(part, source.what);
-  require(n == static_cast<std::int64_t>(out.size()), "reading ", count, " rows of ", source.what, ": ", n,
+  require(n == std::ssize(out), "reading ", count, " rows of ", source.what, ": ", n,
           " elements do not fit memory for ", out.size());
   if (n > 0) transfer_rows(source, h5_type_of<T>::value, first, count, out.data());
 }

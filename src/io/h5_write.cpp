@@ -70,8 +70,8 @@ void H5File::write(const std::string& dataset, std::span<const T> values, const 
                    const H5Layout& layout) {
   const h5::LibraryLock lock;
   const std::string what = h5::quoted(dataset, *this);
-  require(h5::count(shape, what) == static_cast<std::int64_t>(values.size()), "writing ", what, ": ", values.size(),
-          " values for shape ", shape_text(shape));
+  require(h5::count(shape, what) == std::ssize(values), "writing ", what, ": ", values.size(), " values for shape ",
+          shape_text(shape));
   const hid_t type = h5::native_type(h5_type_of<T>::value);
   h5::Id id = new_dataset(*handle_, *this, dataset, type, {h5_type_of<T>::value, shape}, layout);
   require(values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0, "writing ", what,
@@ -149,17 +149,9 @@ void H5File::write_text_rows(const std::string& dataset, std::int64_t first, std
 }
 
 void H5File::write_text(const std::string& dataset, const std::vector<std::string>& values) {
-  const h5::LibraryLock lock;
-  const std::string what = h5::quoted(dataset, *this);
-  const auto count = static_cast<std::int64_t>(values.size());
-  const std::size_t width = h5::longest(values);
-  const h5::Id type = h5::string_type(width);
-  h5::Id id = new_dataset(*handle_, *this, dataset, type, {H5Type::text, {count}}, {});
-  require(count == 0 || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, h5::padded(values, width).data()) >= 0,
-          "writing ", what, ": ", h5::kReason);
-  finish(id, what);
-  h5::Object& object = handle_->written->at(h5::absolute(dataset));
-  if (object.follows(0, count)) object.texts = hash_texts(values);
+  const auto count = std::ssize(values);
+  create_text(dataset, {count}, h5::longest(values));
+  write_text_rows(dataset, 0, count, values);
 }
 
 void H5File::create_group(const std::string& group) {

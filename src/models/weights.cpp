@@ -55,7 +55,7 @@ NamedArray rows_of(const NamedArray& whole, int part, int parts) {
   out.stored = whole.stored;
   std::visit(
       [&]<class T>(const std::vector<T>& values) {
-        const auto size = static_cast<std::ptrdiff_t>(values.size()) / parts;
+        const auto size = std::ssize(values) / parts;
         out.values = std::vector<T>(values.begin() + part * size, values.begin() + (part + 1) * size);
       },
       whole.values);
@@ -145,6 +145,7 @@ NamedArrays to_public(NamedArrays arrays, NameRules rules) {
   std::map<std::string, std::vector<NamedArray>> parts;
   for (NamedArray& array : arrays.arrays) {
     bool kept = true;
+    NamedArray* part = nullptr;  // of a larger array
     for (const NameRule& rule : rules) {
       const auto number = rule.use == NameRule::Use::both ? match(rule.ours, array.name) : std::nullopt;
       if (!number) continue;
@@ -154,12 +155,11 @@ NamedArrays to_public(NamedArrays arrays, NameRules rules) {
       if (rule.parts > 1) {
         auto& group = parts[array.name];
         group.resize(rule.parts);
-        group[rule.part] = std::move(array);
-        kept = false;
+        part = &group[rule.part];
       }
       break;
     }
-    if (kept) out.arrays.push_back(std::move(array));
+    if (kept) (part != nullptr ? *part : out.arrays.emplace_back()) = std::move(array);
   }
   for (auto& [name, group] : parts) {
     for (std::size_t i = 1; i < group.size(); ++i)

@@ -75,7 +75,8 @@ Linear add_linear(ParamStore& params, const std::string& name, std::int64_t in, 
 }
 
 std::vector<Linear> add_stacked_linears(ParamStore& params, const std::vector<std::string>& names, std::int64_t in,
-                                        std::int64_t out, ParamStore::Init weight, ParamStore::Init bias) {
+                                        std::int64_t out, const ParamStore::Init& weight,
+                                        const ParamStore::Init& bias) {
   std::vector<Linear> layers(names.size());
   const auto add = [&](std::size_t i, const char* what, const Shape& shape, const ParamStore::Init& init) {
     return &(i == 0 ? params.add(names[i] + what, shape, init) : params.add_adjoining(names[i] + what, shape, init));

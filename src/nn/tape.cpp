@@ -62,7 +62,7 @@ void Tape::push(const char* op, Var y, std::span<const Param* const> params, con
   auto* record =
       new (host_arena().allocate(sizeof(Record))) Record{last_, nullptr, op, y, closure, run, splits, nullptr, 0};
   last_ = record;
-  if (mode_ != Mode::train || params.size() == 0) return;
+  if (mode_ != Mode::train || params.empty()) return;
   if (!uses_) {
     const std::size_t count = gradients_->params().all().size();
     uses_ = host_arena().array<std::int32_t>(count).data();

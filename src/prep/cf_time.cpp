@@ -56,7 +56,7 @@ std::int64_t days_before(Calendar calendar, std::int64_t year) {
   }
 }
 
-/// Of a calendar with one rule for leap years.
+/// Days since 1970-01-01 in a calendar with one rule for leap years.
 std::int64_t plain_day(Calendar calendar, std::int64_t year, int month, int day) {
   std::int64_t days = days_before(calendar, year) - days_before(calendar, 1970) + day - 1;
   for (int m = 1; m < month; ++m) days += days_in_month(calendar, year, m);

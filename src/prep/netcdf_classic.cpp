@@ -41,7 +41,7 @@ class ClassicHeader {
       std::int64_t elements = 1;
       for (std::int64_t axis = 0; axis < axes; ++axis) {
         const std::int64_t id = count();
-        require_sound(id < static_cast<std::int64_t>(dims.size()));
+        require_sound(id < std::ssize(dims));
         const std::int64_t extent = dims[static_cast<std::size_t>(id)];
         if (axis == 0 && extent == 0) {
           is_record = true;

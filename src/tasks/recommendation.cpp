@@ -72,7 +72,7 @@ PredictionTable lists_table(const Recommender& model, std::int64_t count, const 
   if (model.item_ids.has_names())
     table.columns.push_back(
         {.name = "name", .type = H5Type::text, .extents = {count}, .longest = model.item_ids.longest_name()});
-  table.rows = static_cast<std::int64_t>(model.chosen.size());
+  table.rows = std::ssize(model.chosen);
   table.block = [&model, &candidates, count, dtype, threads](std::int64_t first, std::int64_t rows,
                                                              std::vector<PredictionValues>& values) {
     const std::span<const std::int64_t> users =
@@ -97,7 +97,7 @@ PredictionTable embeddings_table(const Recommender& model, bool of_users, int th
   PredictionTable table;
   table.columns = {of_users ? id_column("user", model.users, {}) : id_column("item", model.item_ids, {}),
                    {.name = "embedding", .type = stored_type(dtype), .extents = {width}}};
-  table.rows = of_users ? static_cast<std::int64_t>(model.chosen.size()) : model.item_ids.size();
+  table.rows = of_users ? std::ssize(model.chosen) : model.item_ids.size();
   table.block = [&model, of_users, dtype, width, threads](std::int64_t first, std::int64_t rows,
                                                           std::vector<PredictionValues>& values) {
     visit_float(dtype, [&]<class T>() {
@@ -230,7 +230,7 @@ std::vector<std::int64_t> select_users(const RecommendationOptions& o, const IdT
 
 RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> users, std::int64_t count,
                        std::span<const std::int32_t> candidates, int threads) {
-  const auto size = static_cast<std::int64_t>(users.size());
+  const auto size = std::ssize(users);
   RankedItems ranked{std::vector<std::int32_t>(static_cast<std::size_t>(size * count)),
                      std::vector<double>(static_cast<std::size_t>(size * count))};
   const ops::ItemTable table = candidates.empty() ? ops::ItemTable(model.items) : ops::ItemTable();
@@ -294,7 +294,7 @@ int recommend(World& world, const Args& args, Options& options, RecommendationOp
                   all_items);
     o.top = std::min(o.top, model.item_ids.size());
   });
-  const std::int64_t count = candidates.empty() ? o.top : static_cast<std::int64_t>(candidates.size());
+  const std::int64_t count = candidates.empty() ? o.top : std::ssize(candidates);
   const bool lists = o.embeddings == "none";
   if (o.output.path.empty()) {
     if (world.rank() == 0) print(model, rank_items(model, model.chosen, count, candidates, threads));

@@ -12,7 +12,7 @@ namespace {
 
 /// (max - min) / max of the last `window` values, or 1 when there are fewer.
 double spread(const std::vector<double>& values, std::int64_t window) {
-  if (static_cast<std::int64_t>(values.size()) < window) return 1;
+  if (std::ssize(values) < window) return 1;
   const auto [low, high] = std::minmax_element(values.end() - window, values.end());
   return *high > 0 ? (*high - *low) / *high : 0;
 }
@@ -30,7 +30,7 @@ std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState&
   }
   const auto loss = [&](std::int64_t k) { return losses[static_cast<std::size_t>(k * kEvery - 1)]; };  // k from 1
   std::int64_t count = 0;
-  for (std::int64_t k = 3; k * kEvery <= static_cast<std::int64_t>(losses.size()); ++k) {
+  for (std::int64_t k = 3; k * kEvery <= std::ssize(losses); ++k) {
     const double change = (loss(k) - loss(k - 2)) / loss(k - 2);
     count = change > 0 || std::abs(change) < kChange ? count + 1 : 0;
   }

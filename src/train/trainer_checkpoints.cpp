@@ -462,15 +462,15 @@ void Trainer::Impl::recall_products() {
 
 void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
   std::string packed;
-  const auto [optimizers, vectors] = program->state();
+  const ProgramState own = program->state();
   world.together("reading the checkpoint", [&] {
     if (!writes()) return;
     const CheckpointReader reader(checkpoint);
     require_data(reader.model_kind() == model.kind(), "checkpoint ", checkpoint, ": its model is ", reader.model_kind(),
                  ", this configuration's is ", model.kind());
     reader.load_weights(model.params());
-    for (const NamedOptimizer& o : optimizers) reader.load_optimizer(o);
-    reader.load_vectors(vectors);
+    for (const NamedOptimizer& o : own.optimizers) reader.load_optimizer(o);
+    reader.load_vectors(own.vectors);
     if (ema) reader.load_ema(*ema);
     const std::string data = hex64(model.data_hash());
     require_data(reader.data_hash() == data, "checkpoint ", checkpoint, ": it was trained on other data (hash ",
@@ -485,14 +485,14 @@ void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
   });
   share(model.params().values(), "weights");
   std::vector<std::int64_t> numbers;
-  for (const NamedOptimizer& o : optimizers) {
+  for (const NamedOptimizer& o : own.optimizers) {
     for (const NamedTensor& slot : o.optimizer->state()) share(slot.value, "optimizer state");
     numbers.push_back(o.optimizer->steps());
   }
-  for (const NamedTensor& vector : vectors) share(vector.value, "program state");
+  for (const NamedTensor& vector : own.vectors) share(vector.value, "program state");
   if (ema) share(ema->flat(), "averaged weights");
   comm.broadcast(std::as_writable_bytes(std::span<std::int64_t>(numbers)), 0, "optimizer steps");
-  for (std::size_t i = 0; i < optimizers.size(); ++i) optimizers[i].optimizer->set_steps(numbers[i]);
+  for (std::size_t i = 0; i < own.optimizers.size(); ++i) own.optimizers[i].optimizer->set_steps(numbers[i]);
   state = unpack(comm.broadcast_text(packed, 0, "training state"));
   if (tunes()) recall_products();
   program->resumed();

@@ -30,7 +30,7 @@ struct Files {
   }
   void write(const std::function<void(H5File&)>& more = [](H5File&) {}) const {
     H5File file = H5File::create(input);
-    file.write<float>("/x", x, {static_cast<std::int64_t>(x.size()) / 5, 5});
+    file.write<float>("/x", x, {std::ssize(x) / 5, 5});
     more(file);
     file.close();
   }

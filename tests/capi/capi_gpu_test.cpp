@@ -1,42 +1,6 @@
-#include "lockstep/formats/emulator_files.hpp"
-#include "lockstep/lockstep.h"
+#include "capi/opened.hpp"
 #include "support/device_array.hpp"
-#include "support/golden_emulator.hpp"
 #include "support/random_emulator.hpp"
-#include "support/test.hpp"
-
-namespace {
-
-bool gpu_present() { return gpu_count() > 0; }
-
-/// A golden emulator, opened through the interface, and the states and results that PyTorch had.
-struct Opened {
-  lsem_model* m = nullptr;
-  H5File golden;
-  long n = 0, n_in = 0, n_out = 0;
-  Opened() : golden(H5File::open(golden_path("emulator_aice.h5"))) {
-    const TrainedEmulator model = golden_emulator("emulator_aice");
-    write_emulator("model", EmulatorFormat::lsem, model.network, model.metadata);
-    REQUIRE(lsem_open("model", &m) == LSEM_OK);
-    n_in = lsem_n_in(m), n_out = lsem_n_out(m);
-    n = golden.info("/inputs/x").shape[0];
-  }
-  Opened(const Opened&) = delete;
-  Opened& operator=(const Opened&) = delete;
-  ~Opened() { lsem_close(m); }
-};
-
-double apart(const std::vector<double>& a, const std::vector<double>& b) {
-  REQUIRE(a.size() == b.size());
-  double worst = 0, largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    worst = std::max(worst, std::abs(a[i] - b[i]));
-    largest = std::max(largest, std::abs(b[i]));
-  }
-  return worst / largest;
-}
-
-}  // namespace
 
 TEST_SUITE("capi.gpu_cuda") {
   TEST_CASE("without a GPU the copy is refused with the reason") {
@@ -46,22 +10,22 @@ TEST_SUITE("capi.gpu_cuda") {
     CHECK(g == nullptr);
     CHECK(lsem_gpu_open(model.m, -2, &g) == LSEM_ERR_ARGUMENT);
     CHECK(lsem_gpu_open(model.m, 99, &g) == LSEM_ERR_GPU);
-    CHECK(std::string(lsem_last_error()).find(gpu_present() ? "this process sees" : "CUDA") != std::string::npos);
+    CHECK(std::string(lsem_last_error()).find(gpu_count() > 0 ? "this process sees" : "CUDA") != std::string::npos);
     CHECK(std::string(lsem_strerror(LSEM_ERR_GPU)).starts_with("no GPU"));
     lsem_gpu_close(nullptr);
   }
 
-  TEST_CASE("prediction, Jacobian, tangent linear and adjoint are PyTorch's" * doctest::skip(!gpu_present())) {
+  TEST_CASE("prediction, Jacobian, tangent linear and adjoint are PyTorch's" * doctest::skip(gpu_count() == 0)) {
     Opened model;
     const long n = model.n, n_in = model.n_in, n_out = model.n_out;
     lsem_gpu* g = nullptr;
     REQUIRE_MESSAGE(lsem_gpu_open(model.m, -1, &g) == LSEM_OK, lsem_last_error());
-    const test::DeviceArray<double> x(model.golden.read<double>("/inputs/x"));
+    const test::DeviceArray<double> x(model.input<double>("x"));
     const test::DeviceArray<double> y(to_size(n * n_out)), j(to_size(n * n_out * n_in));
     REQUIRE(lsem_gpu_predict_f64(g, n, x.data(), n_in, 1, y.data(), n_out, 1, nullptr) == LSEM_OK);
     REQUIRE(lsem_gpu_jac_f64(g, n, x.data(), n_in, 1, nullptr, 1, j.data(), nullptr) == LSEM_OK);
     Stream({DeviceKind::cuda, 0}, nullptr).synchronize();
-    CHECK(apart(y.read(), model.golden.read<double>("/outputs_f64/predict")) < 1e-12);
+    CHECK(apart(y.read(), model.output<double>("predict")) < 1e-12);
     const std::vector<double> matrix = j.read();
 
     const std::vector<double> dx = test::random_values(n * n_in, 3), dy = test::random_values(n * n_out, 4);
@@ -102,7 +66,7 @@ TEST_SUITE("capi.gpu_cuda") {
   }
 
   TEST_CASE("NaN is left out at excluded nodes and inactive inputs, and stays anywhere else" *
-            doctest::skip(!gpu_present())) {
+            doctest::skip(gpu_count() == 0)) {
     Opened model;
     const long n = model.n, n_in = model.n_in, n_out = model.n_out, masked = 2, missing = 3, infinite = 4, valid = 5;
     REQUIRE(n > valid);
@@ -113,7 +77,7 @@ TEST_SUITE("capi.gpu_cuda") {
     lsem_gpu* g = nullptr;
     REQUIRE(lsem_gpu_open(model.m, 0, &g) == LSEM_OK);
     const auto excluded = [&](long node) { return node == masked || node == missing || node == infinite; };
-    std::vector<double> states = model.golden.read<double>("/inputs/x"), domain(to_size(n), 1);
+    std::vector<double> states = model.input<double>("x"), domain(to_size(n), 1);
     states[to_size(missing * n_in)] = std::nan("");
     states[to_size(infinite * n_in + 1)] = -HUGE_VAL;
     domain[to_size(masked)] = 0;
@@ -168,14 +132,14 @@ TEST_SUITE("capi.gpu_cuda") {
     lsem_gpu_close(g);
   }
 
-  TEST_CASE("single precision, and a single network for double states" * doctest::skip(!gpu_present())) {
+  TEST_CASE("single precision, and a single network for double states" * doctest::skip(gpu_count() == 0)) {
     Opened model;
     REQUIRE(lsem_set_precision(model.m, LSEM_NET_F32) == LSEM_OK);
     lsem_gpu* g = nullptr;
     REQUIRE(lsem_gpu_open(model.m, 0, &g) == LSEM_OK);
-    const std::vector<double> wanted = model.golden.read<double>("/outputs_f64/predict");
-    const test::DeviceArray<double> x(model.golden.read<double>("/inputs/x")), y(wanted.size());
-    const test::DeviceArray<float> x32(model.golden.read<float>("/inputs/x")), y32(wanted.size());
+    const std::vector<double> wanted = model.output<double>("predict");
+    const test::DeviceArray<double> x(model.input<double>("x")), y(wanted.size());
+    const test::DeviceArray<float> x32(model.input<float>("x")), y32(wanted.size());
     REQUIRE(lsem_gpu_predict_f64(g, model.n, x.data(), model.n_in, 1, y.data(), model.n_out, 1, nullptr) == LSEM_OK);
     REQUIRE(lsem_gpu_predict_f32(g, model.n, x32.data(), model.n_in, 1, y32.data(), model.n_out, 1, nullptr) ==
             LSEM_OK);

@@ -1,8 +1,5 @@
-#include "lockstep/formats/emulator_files.hpp"
-#include "lockstep/lockstep.h"
-#include "support/golden_emulator.hpp"
+#include "capi/opened.hpp"
 #include "support/random_emulator.hpp"
-#include "support/test.hpp"
 
 namespace {
 
@@ -29,48 +26,7 @@ struct Api {
   static constexpr int predict_ws = either<T>(LSEM_WS_PREDICT_F32, LSEM_WS_PREDICT_F64);
   static constexpr int jac_ws = either<T>(LSEM_WS_JAC_F32, LSEM_WS_JAC_F64);
   static constexpr double tolerance = either<T>(3e-6, 1e-12), adjoint = either<T>(1e-6, 1e-13);
-  static constexpr const char* suffix = either<T>("", "_f64");
 };
-
-/// A golden emulator, opened through the interface, with the states and results that PyTorch had.
-struct Opened {
-  lsem_model* m = nullptr;
-  H5File golden;
-  long n = 0, n_in = 0, n_out = 0;
-
-  explicit Opened(const std::string& name, EmulatorFormat format = EmulatorFormat::lsem)
-      : golden(H5File::open(golden_path(name + ".h5"))) {
-    const TrainedEmulator model = golden_emulator(name);
-    write_emulator("model", format, model.network, model.metadata);
-    REQUIRE_MESSAGE(lsem_open("model", &m) == LSEM_OK, lsem_last_error());
-    n_in = lsem_n_in(m), n_out = lsem_n_out(m);
-    n = golden.info("/inputs/x").shape[0];
-  }
-  Opened(const Opened&) = delete;
-  Opened& operator=(const Opened&) = delete;
-  ~Opened() { lsem_close(m); }
-  template <class T>
-  std::vector<T> input(const char* name) const {
-    return golden.read<T>(join("/inputs/", name));
-  }
-  template <class T>
-  std::vector<T> output(const char* name) const {
-    return golden.read<T>(join("/outputs", Api<T>::suffix, "/", name));
-  }
-};
-
-/// max |a - b| / max |b|
-template <class T>
-double apart(const std::vector<T>& a, const std::vector<T>& b) {
-  REQUIRE(a.size() == b.size());
-  double largest = 0, scale = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (!std::isfinite(a[i])) return HUGE_VAL;
-    largest = std::max(largest, std::abs(static_cast<double>(a[i]) - b[i]));
-    scale = std::max(scale, std::abs(static_cast<double>(b[i])));
-  }
-  return largest / scale;
-}
 
 double dot(const auto& a, const auto& b) {
   double sum = 0;
@@ -522,7 +478,7 @@ TEST_SUITE("capi.emulator") {
   }
 
   TEST_CASE("wrong arguments give an error and touch nothing") {
-    const Opened o("emulator_aice");
+    const Opened o;
     const auto x = o.input<float>("x");
     std::vector<float> y(to_size(o.n), -1);
     lsem_lin* lin = nullptr;
@@ -614,7 +570,7 @@ TEST_SUITE("capi.emulator") {
   }
 
   TEST_CASE("zero nodes are valid and need no arrays") {
-    const Opened o("emulator_aice");
+    const Opened o;
     CHECK(lsem_predict_f32(o.m, 0, nullptr, o.n_in, nullptr, 1, nullptr) == LSEM_OK);
     CHECK(lsem_jac_f64(o.m, 0, nullptr, o.n_in, nullptr, 1, nullptr, nullptr) == LSEM_OK);
     CHECK(lsem_predict_soa_f64(o.m, 0, nullptr, nullptr, nullptr, nullptr, nullptr) == LSEM_OK);

@@ -17,7 +17,7 @@ TEST_SUITE("comm.nccl_reduce.cuda" * doctest::skip(gpu_count() == 0)) {
     const Buffer in = Buffer::pinned(kBytes), out = Buffer::pinned(2 * kBytes), values(gpu, kBytes),
                  gathered(gpu, kBytes);
     const auto numbers = [](const Buffer& buffer, std::int64_t first) {
-      return std::span(reinterpret_cast<float*>(buffer.data()) + first, static_cast<std::size_t>(kCount));
+      return std::span(reinterpret_cast<float*>(buffer.data()) + first, to_size(kCount));
     };
     const auto collectives = [&] {
       copy_bytes(stream, values.data(), in.data(), kBytes);

@@ -54,10 +54,7 @@ TEST_SUITE("data.row_source") {
     CHECK(rows.source.fetch_rows() < kRows);
     const std::int64_t rank = test_world().rank();
     const std::vector<std::vector<std::int64_t>> fetches = {
-        {999, 0, 500, 501, 0, 998 - rank},
-        {},
-        {7 + rank},
-        std::vector<std::int64_t>(static_cast<std::size_t>(rank), 3)};
+        {999, 0, 500, 501, 0, 998 - rank}, {}, {7 + rank}, std::vector<std::int64_t>(to_size(rank), 3)};
     for (const auto& wanted : fetches) {
       rows.source.fetch(wanted);
       for (const std::int64_t row : wanted) CHECK(rows.has(row));

@@ -65,9 +65,8 @@ std::size_t fuzz_format(const fuzz::Format& format, const Settings& settings) {
 
   // The seeded cases, then the kept inputs as each file of the format.
   const std::vector<std::string> kept = settings.exact ? std::vector<std::string>() : kept_inputs(format);
-  const auto n_files = static_cast<std::int64_t>(files.size());
-  const std::int64_t seeded = settings.first + settings.cases,
-                     last = seeded + static_cast<std::int64_t>(kept.size()) * n_files;
+  const auto n_files = std::ssize(files);
+  const std::int64_t seeded = settings.first + settings.cases, last = seeded + std::ssize(kept) * n_files;
   const auto victim = [&](std::int64_t number) { return static_cast<std::size_t>(number % n_files); };
   const auto input = [&](std::int64_t number) {
     return number < seeded ? damaged(format, samples[victim(number)], number, settings)

@@ -70,7 +70,7 @@ TEST_SUITE("io.h5_hostile") {
         if (near.find_first_not_of('\0') != std::string::npos) bytes.push_back(at);
       }
       constexpr int kMasks[] = {0x01, 0x80, 0xFF};
-      const auto outcome = read_variants(static_cast<std::int64_t>(bytes.size()), [&](std::int64_t variant) {
+      const auto outcome = read_variants(std::ssize(bytes), [&](std::int64_t variant) {
         const std::size_t at = bytes[to_size(variant)];
         std::string bad = good;
         bad[at] = static_cast<char>(bad[at] ^ kMasks[at % 3]);
@@ -85,7 +85,7 @@ TEST_SUITE("io.h5_hostile") {
   TEST_CASE("a truncated file is an error at every length") {
     const std::string good = sample();
     const std::int64_t step = 7;
-    const std::int64_t n = static_cast<std::int64_t>(good.size()) / step;
+    const std::int64_t n = std::ssize(good) / step;
     const auto outcome = read_variants(n, [&](std::int64_t i) { return good.substr(0, to_size(i) * step); });
     for (const auto& [number, what] : outcome.failures) FAIL_CHECK("length ", number * step, ": ", what);
     CHECK(outcome.refused == n);

@@ -22,7 +22,7 @@ std::vector<T> counting(std::size_t n) {
 
 template <class T>
 void write_vector(H5File& file, const std::string& name, const std::vector<T>& values, const H5Layout& layout = {}) {
-  file.write<T>(name, std::span<const T>(values), {static_cast<std::int64_t>(values.size())}, layout);
+  file.write<T>(name, std::span<const T>(values), {std::ssize(values)}, layout);
 }
 
 /// A file with n numbers, /f.

@@ -12,10 +12,7 @@ using files::Pickle;
 namespace {
 
 NamedArray array(std::string name, std::vector<std::int64_t> shape, auto values) {
-  NamedArray out;
-  out.name = std::move(name);
-  out.shape = std::move(shape);
-  out.values = std::move(values);
+  NamedArray out = {.name = std::move(name), .shape = std::move(shape), .values = std::move(values)};
   return out;
 }
 

@@ -45,8 +45,7 @@ TEST_SUITE("models.array_function") {
         inputs.push_back(times.data());
       }
       const std::int64_t slots = function->inputs()[0].count(), all = function->outputs()[0].count(),
-                         n = static_cast<std::int64_t>(items.size()) / slots,
-                         each = static_cast<std::int64_t>(candidates.size()) / n;
+                         n = std::ssize(items) / slots, each = std::ssize(candidates) / n;
       double largest = 0, worst = 0;
       for (std::int64_t b = 0; b < n; ++b) {
         std::vector<const void*> one;

@@ -121,7 +121,7 @@ TEST_SUITE("ops.aggregate") {
   }
 }
 
-TEST_SUITE("ops.aggregate.cuda" * doctest::skip(!gpu_present())) {
+TEST_SUITE("ops.aggregate.cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("half-precision products of aggregators and attention agree with f32 to the rounding of operands") {
     const std::int64_t nodes = 70, in = 24, out = 20;
     for (const auto& [half, tolerance] : {std::pair{DType::bf16, 0x1p-5}, {DType::f16, 0x1p-8}})

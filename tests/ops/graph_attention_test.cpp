@@ -25,7 +25,7 @@ TEST_SUITE("ops.graph_attention") {
   }
 }
 
-TEST_SUITE("ops.graph_attention.cuda" * doctest::skip(!gpu_present())) {
+TEST_SUITE("ops.graph_attention.cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("attention logits of triples, and shares by either policy, agree with the CPU") {
     // Rows of 0, 1, 40 and 3 entries; every third entry has two triples.
     const std::vector<std::int64_t> rows = {0, 0, 1, 41, 44};

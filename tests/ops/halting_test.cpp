@@ -42,7 +42,7 @@ struct Step {
     }
   }
   void run(const ops::HaltingRule& rule, bool looks_ahead = true) {
-    const auto n = static_cast<std::int64_t>(steps.size());
+    const auto n = std::ssize(steps);
     Stream stream;
     ops::halting_loss(stream, Tensor::of(&loss, {}), Tensor::of(dq.data(), {n, 2}), Tensor::of(steps.data(), {n}),
                       Tensor::of(halted.data(), {n}), metrics,
@@ -59,7 +59,7 @@ struct Step {
 TEST_SUITE("ops.halting") {
   TEST_CASE("a decay weights loss and gradient by the number of earlier segments, and no metric") {
     Step even(kSequences), decayed(kSequences);
-    const auto n = static_cast<std::int64_t>(kSequences.size());
+    const auto n = std::ssize(kSequences);
     std::vector<double> dlogits(3 * kSequences.size(), 8);
     Stream stream;
     ops::decay_sequences(stream, Tensor::of(dlogits.data(), {n, 3}), Tensor::of(decayed.steps.data(), {n}), 0.5);
@@ -175,7 +175,7 @@ TEST_SUITE("ops.halting") {
 }
 
 TEST_SUITE("ops.halting.cuda") {
-  TEST_CASE("halting agrees with the CPU, decisions and metrics included" * doctest::skip(!gpu_present())) {
+  TEST_CASE("halting agrees with the CPU, decisions and metrics included" * doctest::skip(gpu_count() == 0)) {
     for (const std::int64_t batch : {0, 1, 31, 33, 300})
       for (const ops::HaltingRule rule : {ops::HaltingRule{.most_steps = 3}, ops::HaltingRule{.most_steps = 1},
                                           ops::HaltingRule{.most_steps = 4, .q_continue = false, .decay = 0.7}}) {
@@ -237,7 +237,7 @@ TEST_SUITE("ops.halting.cuda") {
   }
 
   TEST_CASE("sequences start with the CPU's bits, from tokens in GPU memory and in pinned memory" *
-            doctest::skip(!gpu_present())) {
+            doctest::skip(gpu_count() == 0)) {
     struct Case {
       PuzzleTask task;
       std::int64_t batch, cells;

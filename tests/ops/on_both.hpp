@@ -5,8 +5,6 @@
 
 namespace lockstep::test {
 
-inline bool gpu_present() { return gpu_count() > 0; }
-
 /// f32 and f64 agree with the same types on the CPU, stored and added.
 inline void agrees_on_both(const std::function<void(Place&)>& f, double single = 1e-5, double in_double = 1e-12) {
   CHECK(device_faults(f, {single, in_double, 0, 0}) == "");

@@ -70,7 +70,7 @@ TEST_SUITE("ops.sequence_loss") {
       for (const DType dtype : {DType::f64, DType::f32}) {
         CAPTURE(name);
         // One sequence per position: the loss of the sequence is then that of the position.
-        const auto positions = static_cast<std::int64_t>(labels.size());
+        const auto positions = std::ssize(labels);
         const OwnedTensor logits = converted(Tensor::of(values.data(), {positions, 1, shape[2]}), dtype);
         const OwnedTensor dlogits(dtype, logits->shape());
         std::vector<ops::SequenceScore> scores(labels.size());

@@ -20,7 +20,7 @@ struct Sparse {
         column.push_back(static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(columns), 1000 + e)));
       for (std::int64_t c = 0; c < columns && r != 2 && r != 4; ++c)
         if (draws.uniform(static_cast<std::uint64_t>(c)) < density) column.push_back(static_cast<std::int32_t>(c));
-      indptr.push_back(static_cast<std::int64_t>(column.size()));
+      indptr.push_back(std::ssize(column));
     }
   }
   ops::CsrPattern pattern() const { return {indptr, column}; }
@@ -97,15 +97,14 @@ TEST_SUITE("ops.spmm") {
   TEST_CASE("a row's bits depend on neither the threads nor the other rows") {
     constexpr std::int64_t kRows = 3000, kColumns = 500, kWidth = 40;
     const Sparse a(kRows, kColumns);
-    auto values = draw<float>(static_cast<std::int64_t>(a.column.size()), "values");
+    auto values = draw<float>(std::ssize(a.column), "values");
     auto x = draw<float>(kColumns * kWidth, "x");
     const auto product = [&](int threads, const ops::RowSet& rows) {
       std::vector<float> y(kRows * kWidth, 0);
       Stream stream;
       const Threads limit(threads);
       ops::spmm(stream, {Tensor::of(y.data(), {kRows, kWidth})}, a.pattern(),
-                Tensor::of(values.data(), {static_cast<std::int64_t>(values.size())}),
-                Tensor::of(x.data(), {kColumns, kWidth}), rows);
+                Tensor::of(values.data(), {std::ssize(values)}), Tensor::of(x.data(), {kColumns, kWidth}), rows);
 
       return y;
     };
@@ -118,7 +117,7 @@ TEST_SUITE("ops.spmm") {
   TEST_CASE("rows of halves are read exactly") {
     constexpr std::int64_t kRows = 20, kColumns = 50, kWidth = 37;
     const Sparse a(kRows, kColumns);
-    auto values = draw<float>(static_cast<std::int64_t>(a.column.size()), "values");
+    auto values = draw<float>(std::ssize(a.column), "values");
     const auto drawn = draw<float>(kColumns * kWidth, "x");
     const auto same = [&](auto half, const auto& to, const auto& from) {
       std::vector<decltype(half)> rounded(drawn.size());
@@ -132,8 +131,7 @@ TEST_SUITE("ops.spmm") {
         Stream stream;
         const auto multiply = [&](std::vector<float>& result, const Tensor& read) {
           ops::spmm(stream, {Tensor::of(result.data(), {kRows, kWidth})}, a.pattern(),
-                    Tensor::of(values.data(), {static_cast<std::int64_t>(values.size())}), read,
-                    ops::RowSet::range(0, kRows));
+                    Tensor::of(values.data(), {std::ssize(values)}), read, ops::RowSet::range(0, kRows));
         };
         multiply(y, Tensor::of(x.data(), {kColumns, kWidth}));
         multiply(z, Tensor::of(rounded.data(), {kColumns, kWidth}));
@@ -145,7 +143,7 @@ TEST_SUITE("ops.spmm") {
   }
 }
 
-TEST_SUITE("ops.spmm.cuda" * doctest::skip(!gpu_present())) {
+TEST_SUITE("ops.spmm.cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("a row of spmm has the same bits however many rows a block computes") {
     constexpr std::int64_t kRows = 9001, kPart = 1300, kWidth = 20, kColumns = 90;
     std::vector<std::int64_t> indptr = {0};

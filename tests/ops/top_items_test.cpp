@@ -44,8 +44,7 @@ std::vector<std::int32_t> reference(const Tensor& users, const Tensor& items,
           all.emplace_back(-score, static_cast<std::int32_t>(i));
       }
       std::sort(all.begin(), all.end());
-      for (std::int64_t i = 0; i < k; ++i)
-        top.push_back(i < static_cast<std::int64_t>(all.size()) ? all[to_size(i)].second : -1);
+      for (std::int64_t i = 0; i < k; ++i) top.push_back(i < std::ssize(all) ? all[to_size(i)].second : -1);
     }
   });
   return top;

@@ -11,7 +11,7 @@ H5File golden() { return H5File::open(golden_path("hrm_optim.h5")); }
 double worst(const H5File& file, const std::string& bias, double decay, DType dtype) {
   const std::vector<double> start = file.read<double>("/adam_atan2/param0"), g = file.read<double>("/adam_atan2/grads"),
                             lr = file.read<double>("/adam_atan2/lr");
-  const auto n = static_cast<std::int64_t>(start.size());
+  const auto n = std::ssize(start);
   ParamStore params(dtype);
   const Param& p = params.add("p", {n}, [&](const Philox&, std::uint64_t i) { return start[i]; });
   params.allocate(0);
@@ -22,7 +22,7 @@ double worst(const H5File& file, const std::string& bias, double decay, DType dt
   const auto expected = [&](const char* name) { return file.read<double>(group + name); };
   const std::vector<double> ep = expected("param"), em = expected("exp_avg"), ev = expected("exp_avg_sq");
   double error = 0;
-  for (std::int64_t t = 0; t < static_cast<std::int64_t>(lr.size()); ++t) {
+  for (std::int64_t t = 0; t < std::ssize(lr); ++t) {
     const Tensor row = Tensor::of(g.data() + t * n, {n});
     const OwnedTensor gradient(dtype, {params.flat_size()});
     visit_float(dtype, [&]<class T>() {
@@ -74,10 +74,9 @@ TEST_SUITE("optim.sign_sgd") {
     std::vector<std::int32_t> ids = file.read<std::int32_t>("/sign_sgd/ids");
     std::vector<double> table = file.read<double>("/sign_sgd/weights"), g = file.read<double>("/sign_sgd/grads");
     const std::vector<double> after = file.read<double>("/sign_sgd/weights_after");
-    const auto columns = static_cast<std::int64_t>(g.size() / ids.size()),
-               rows = static_cast<std::int64_t>(table.size()) / columns;
+    const auto columns = static_cast<std::int64_t>(g.size() / ids.size()), rows = std::ssize(table) / columns;
     Arena scratch;
-    const auto samples = static_cast<std::int64_t>(ids.size());
+    const auto samples = std::ssize(ids);
     sign_sgd_rows(scratch, Tensor::of(table.data(), {rows, columns}), Tensor::of(ids.data(), {samples}),
                   Tensor::of(g.data(), {samples, columns}), file.real_attribute("/sign_sgd", "lr"),
                   file.real_attribute("/sign_sgd", "weight_decay"));

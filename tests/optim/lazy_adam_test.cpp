@@ -31,7 +31,7 @@ std::vector<std::int32_t> touched(std::int64_t step, std::int64_t rows) {
 }
 
 OwnedTensor gradient_of(DType dtype, std::int64_t step, const std::vector<std::int32_t>& rows, std::int64_t columns) {
-  OwnedTensor g(dtype, Shape{static_cast<std::int64_t>(rows.size()), columns});
+  OwnedTensor g(dtype, Shape{std::ssize(rows), columns});
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Philox draw(12, static_cast<std::uint64_t>(step), "gradient", static_cast<std::uint64_t>(rows[i]));
     for (std::int64_t c = 0; c < columns; ++c) {

@@ -9,7 +9,6 @@
 namespace {
 
 constexpr Device kGpu{DeviceKind::cuda, 0};
-bool no_gpu() { return gpu_count() == 0; }
 
 /// The difference between a tensor on a GPU and a tensor on the host.
 Difference distance(const Tensor& gpu, const Tensor& host) { return difference(HostView(gpu), host); }
@@ -51,7 +50,8 @@ struct Store {
 }  // namespace
 
 TEST_SUITE("optim.cuda") {
-  TEST_CASE("steps on a GPU have the bits of the CPU, except for the arc tangent in f64" * doctest::skip(no_gpu())) {
+  TEST_CASE("steps on a GPU have the bits of the CPU, except for the arc tangent in f64" *
+            doctest::skip(gpu_count() == 0)) {
     std::vector<OptimizerOptions> all;
     for (const char* name : {"adam", "adamw", "adam_atan2", "sgd"})
       for (const bool lazy : {false, true}) {
@@ -92,7 +92,7 @@ TEST_SUITE("optim.cuda") {
         }
   }
 
-  TEST_CASE("averages and weights are swapped on a GPU, with the hashes of the CPU" * doctest::skip(no_gpu())) {
+  TEST_CASE("averages and weights are swapped on a GPU, with the hashes of the CPU" * doctest::skip(gpu_count() == 0)) {
     Store on_cpu(DType::f32, {}), on_gpu(DType::f32, kGpu);
     const auto optimizer = make_optimizer({.name = "sgd"}, on_cpu.params, trainable_ranges(on_cpu.params));
     const auto gpu = make_optimizer({.name = "sgd"}, on_gpu.params, trainable_ranges(on_gpu.params));
@@ -108,7 +108,7 @@ TEST_SUITE("optim.cuda") {
   }
 
   TEST_CASE("norms and penalties on a GPU agree with the CPU, and the penalty's gradient has the same bits" *
-            doctest::skip(no_gpu())) {
+            doctest::skip(gpu_count() == 0)) {
     for (const DType dtype : {DType::f32, DType::f64})
       for (const bool lazy : {false, true}) {
         const Store on_cpu(dtype, {}), on_gpu(dtype, kGpu);
@@ -124,7 +124,7 @@ TEST_SUITE("optim.cuda") {
       }
   }
 
-  TEST_CASE("a penalty is right for a table with more rows than a grid" * doctest::skip(no_gpu())) {
+  TEST_CASE("a penalty is right for a table with more rows than a grid" * doctest::skip(gpu_count() == 0)) {
     constexpr std::int64_t kRows = 33000;
     ParamStore on_cpu(DType::f32), on_gpu(DType::f32);
     for (ParamStore* params : {&on_cpu, &on_gpu}) {
@@ -144,7 +144,7 @@ TEST_SUITE("optim.cuda") {
   }
 
   TEST_CASE("a norm over many elements repeats bit for bit, and a non-finite element is named" *
-            doctest::skip(no_gpu())) {
+            doctest::skip(gpu_count() == 0)) {
     Store on_gpu(DType::f32, kGpu);
     const OwnedTensor many = random_tensor(DType::f32, {300001}, "many"), gpu_many = on_device(many, kGpu);
     CHECK(gradient_norm(gpu_many, {{0, 300001}}) == Approx(gradient_norm(many, {{0, 300001}})).epsilon(1e-13));
@@ -159,7 +159,7 @@ TEST_SUITE("optim.cuda") {
     CHECK(std::isinf(gradient_norm(on_gpu.params.values(), trainable_ranges(on_gpu.params))));
   }
 
-  TEST_CASE("sign descent on rows has the bits of the CPU" * doctest::skip(no_gpu())) {
+  TEST_CASE("sign descent on rows has the bits of the CPU" * doctest::skip(gpu_count() == 0)) {
     const OwnedTensor ids(DType::i32, {300});
     for (int i = 0; i < 300; ++i) ids->data<std::int32_t>()[i] = i % 7 == 0 ? 4 : i % 5;
     for (const DType dtype : {DType::f32, DType::f64}) {
@@ -177,7 +177,7 @@ TEST_SUITE("optim.cuda") {
   }
 
   TEST_CASE("deferred steps that a GPU takes alone, from padded lists, have the bits of the CPU" *
-            doctest::skip(no_gpu())) {
+            doctest::skip(gpu_count() == 0)) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       Store on_cpu(dtype, {}), on_gpu(dtype, kGpu);
       const auto all = [](Store& s) { return std::vector<RowsOf>{{&s.params.at("a")}, {&s.params.at("c")}}; };
@@ -191,7 +191,7 @@ TEST_SUITE("optim.cuda") {
           if ((row * 7 + t * 5) % 11 == 0) rows.push_back(row);
         std::vector<std::int32_t> padded = rows;
         padded.resize(19, -1);
-        const auto count = static_cast<std::int64_t>(rows.size());
+        const auto count = std::ssize(rows);
         arena.reset();
         adam.begin_step(1e-3, 0.5);  // after which catch_up() would include this step
         const LazyNow now = gpu.describe(1e-3, 0);

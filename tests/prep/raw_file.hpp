@@ -38,9 +38,9 @@ class RawFile {
     defining_ = false;
     std::vector<std::size_t> start(dims.size(), 0), extent;
     std::size_t rest = 1;
-    for (std::size_t i = 1; i < dims.size(); ++i) rest *= lengths_[static_cast<std::size_t>(dims[i])];
+    for (std::size_t i = 1; i < dims.size(); ++i) rest *= lengths_[to_size(dims[i])];
     for (std::size_t i = 0; i < dims.size(); ++i) {
-      const std::size_t length = lengths_[static_cast<std::size_t>(dims[i])];
+      const std::size_t length = lengths_[to_size(dims[i])];
       extent.push_back(length == NC_UNLIMITED ? values.size() / rest : length);
     }
     check(nc_put_vara_double(id_, variable, start.data(), extent.data(), values.data()));

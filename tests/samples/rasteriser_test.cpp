@@ -84,7 +84,7 @@ struct Slow {
 Picture draw(const std::vector<double>& x, int size) {
   // Stale bits must not survive.
   std::vector<std::uint32_t> mask(to_size(line_plot::mask_words(size)), 0xdeadbeef);
-  line_plot::draw(x.data(), static_cast<std::int64_t>(x.size()), size, mask.data());
+  line_plot::draw(x.data(), std::ssize(x), size, mask.data());
   Picture out;
   for (int row = 0; row < size; ++row) {
     for (int column = 0; column < size; ++column) out.push_back(line_plot::pixel(mask.data(), size, column, row));

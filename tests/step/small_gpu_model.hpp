@@ -27,8 +27,7 @@ class SmallModel final : public ShardModel {
       return t;
     };
     const auto list = [&]<class T>(std::int64_t count, T first) {
-      const std::span<T> all(static_cast<T*>(host.allocate(static_cast<std::size_t>(count) * sizeof(T))),
-                             static_cast<std::size_t>(count));
+      const std::span<T> all(static_cast<T*>(host.allocate(to_size(count) * sizeof(T))), to_size(count));
       for (T& value : all) value = first++;
       return all;
     };

@@ -15,7 +15,7 @@ Tensor place(DataMemory& data_memory, Shape shape, const F& value) {
 Tensor starts(DataMemory& data_memory, const std::vector<std::int64_t>& sizes) {
   std::vector<std::int64_t> index = {0};
   for (const std::int64_t size : sizes) index.push_back(index.back() + size);
-  return place<std::int64_t>(data_memory, {static_cast<std::int64_t>(index.size())},
+  return place<std::int64_t>(data_memory, {std::ssize(index)},
                              [&](std::int64_t i) { return index[static_cast<std::size_t>(i)]; });
 }
 
@@ -62,8 +62,8 @@ PuzzlePart uneven_part(DataMemory& data_memory, const std::vector<std::int64_t>&
       place<std::uint8_t>(data_memory, {rows, cells}, [&](std::int64_t i) { return i / cells % 7; });
   part.puzzle_indices = starts(data_memory, examples_of_puzzle);
   part.group_indices = starts(data_memory, puzzles_of_group);
-  part.puzzle_identifiers = place<std::int32_t>(data_memory, {static_cast<std::int64_t>(examples_of_puzzle.size())},
-                                                [](std::int64_t i) { return i; });
+  part.puzzle_identifiers =
+      place<std::int32_t>(data_memory, {std::ssize(examples_of_puzzle)}, [](std::int64_t i) { return i; });
   return part;
 }
 

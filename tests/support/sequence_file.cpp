@@ -12,7 +12,7 @@ prep::SequenceSet sequence_set(const std::vector<std::vector<std::int32_t>>& ite
   for (std::size_t u = 0; u < items.size(); ++u) {
     set.item.insert(set.item.end(), items[u].begin(), items[u].end());
     if (!times.empty()) set.time_raw.insert(set.time_raw.end(), times[u].begin(), times[u].end());
-    set.offsets.push_back(static_cast<std::int64_t>(set.item.size()));
+    set.offsets.push_back(std::ssize(set.item));
     set.users.numbers.push_back(100 + static_cast<std::int64_t>(u));
   }
   for (std::int64_t i = 0; i < n_items; ++i) set.items.numbers.push_back(1000 + i);

@@ -87,11 +87,7 @@ NamedArrays golden_sequence_file(const std::string& name) {
 }
 
 HarArch small_har(HarArch::Mode mode, HarArch::Pool pool, bool pre_norm) {
-  HarArch arch;
-  arch.mode = mode;
-  arch.pool = pool;
-  arch.pre_norm = pre_norm;
-  arch.channels = 3;
+  HarArch arch = {.mode = mode, .pool = pool, .channels = 3, .pre_norm = pre_norm};
   arch.length = 23;  // the last patch is not full
   arch.patch = 5;
   arch.dim = 12;
@@ -134,12 +130,7 @@ NamedArrays bprmf_file() {
 }
 
 NamedArrays hrm_file() {
-  HrmArch arch;
-  arch.seq_len = 7;
-  arch.vocab = 6;
-  arch.identifiers = 3;
-  arch.hidden = 8;
-  arch.heads = 2;
+  HrmArch arch = {.seq_len = 7, .vocab = 6, .identifiers = 3, .hidden = 8, .heads = 2};
   arch.h_layers = arch.l_layers = 1;
   const Hrm network(arch, DType::f32, 2);
   NamedArrays file = as_file(changed(network.params()), "hrm");

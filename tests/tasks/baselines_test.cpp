@@ -235,7 +235,7 @@ TEST_SUITE("tasks.baselines") {
   TEST_CASE("the baseline for puzzles is the most frequent answer to each token, or an unknown token itself") {
     LocalDataMemory data_memory;
     const auto rows = [&](const std::vector<std::uint8_t>& values) {
-      const auto n = static_cast<std::int64_t>(values.size());
+      const auto n = std::ssize(values);
       return data_memory.place(DType::u8, {n / 2, 2},
                                [&](const Tensor& to) { std::ranges::copy(values, to.data<std::uint8_t>()); });
     };

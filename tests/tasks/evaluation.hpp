@@ -8,7 +8,7 @@ namespace lockstep::test {
 /// The sums of an evaluation of a split in chunks of these sizes, which must cover it.
 inline std::vector<double> evaluation_sums(const Task& task, Split split, const std::vector<std::int64_t>& chunks,
                                            DType dtype = DType::f64) {
-  std::vector<double> sums(static_cast<std::size_t>(task.sum_count()), 0);
+  std::vector<double> sums(to_size(task.sum_count()), 0);
   std::int64_t first = 0;
   for (const std::int64_t count : chunks) {
     OwnTape tape(dtype);

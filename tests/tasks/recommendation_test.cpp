@@ -19,7 +19,7 @@ struct Toy {
     for (std::int64_t i = 0; i < kItems * kWidth; ++i)
       model.items->data<float>()[i] = static_cast<float>(draws.uniform(static_cast<std::uint64_t>(i) + 5000) - 0.5);
     model.states = [this](Tape& tape, std::span<const std::int64_t> users) {
-      const Tensor to = tape.keep({static_cast<std::int64_t>(users.size()), kWidth});
+      const Tensor to = tape.keep({std::ssize(users), kWidth});
       for (std::size_t u = 0; u < users.size(); ++u)
         std::copy_n(state.data() + users[u] * kWidth, kWidth, to.data<float>() + static_cast<std::int64_t>(u) * kWidth);
       return to;

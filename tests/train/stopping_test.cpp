@@ -7,7 +7,7 @@ namespace {
 TrainState state_with(const char* series, const std::vector<double>& values) {
   TrainState state;
   for (const double value : values) state.history.append({{series, value}});
-  state.epoch = static_cast<std::int64_t>(values.size());
+  state.epoch = std::ssize(values);
   return state;
 }
 

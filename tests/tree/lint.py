@@ -2,8 +2,8 @@
 """clang-tidy over files of a build:   lint.py BUILD JOBS < FILES
 
 Reading the headers takes clang-tidy five times as long as reading a source. So sources of one folder that are compiled
-with the same options are read together, as one file that includes them; alone if that does not compile, because two of
-them use one name. Headers are read alone. Exit code 1: there are findings.
+with the same options are read together, as one file that includes them; in two halves if that does not compile, because
+two of them use one name. Headers are read alone. Exit code 1: there are findings.
 """
 import json
 import os
@@ -25,20 +25,21 @@ def tidy(path, database):
 
 
 def read(group):
-    """Findings of a group: a list of sources, their options, and the number of the group."""
-    sources, options, number = group
-    if len(sources) > 1:
-        path = os.path.join(folder, f"{number}.cpp")
-        database = os.path.join(folder, str(number))
-        os.makedirs(database, exist_ok=True)
-        with open(path, "w") as out:
-            out.writelines(f'#include "{source}"  // NOLINT\n' for source in sources)
-        with open(os.path.join(database, "compile_commands.json"), "w") as out:
-            json.dump([{"directory": build, "file": path, "command": f"{options} -c {path}"}], out)
-        code, text = tidy(path, database)
-        if "clang-diagnostic-error" not in text:
-            return code, text
-    results = [tidy(source, build) for source in sources]
+    """Findings of a group: a list of sources, their options, and the name of the group."""
+    sources, options, name = group
+    if len(sources) == 1:
+        return tidy(sources[0], build)
+    path, database = os.path.join(folder, f"{name}.cpp"), os.path.join(folder, name)
+    os.makedirs(database, exist_ok=True)
+    with open(path, "w") as out:
+        out.writelines(f'#include "{source}"  // NOLINT\n' for source in sources)
+    with open(os.path.join(database, "compile_commands.json"), "w") as out:
+        json.dump([{"directory": build, "file": path, "command": f"{options} -c {path}"}], out)
+    code, text = tidy(path, database)
+    if "clang-diagnostic-error" not in text:
+        return code, text
+    half = len(sources) // 2
+    results = [read((sources[:half], options, name + "a")), read((sources[half:], options, name + "b"))]
     return max(code for code, _ in results), "".join(text for _, text in results)
 
 
@@ -53,7 +54,7 @@ parts = [(sources[i:i + most], options) for options, sources in groups.items() f
 parts += [([path], "") for path in files if path.endswith(".hpp")]
 failed = 0
 with ThreadPoolExecutor(jobs) as pool:
-    for code, text in pool.map(read, [(*part, number) for number, part in enumerate(parts)]):
+    for code, text in pool.map(read, [(*part, str(number)) for number, part in enumerate(parts)]):
         failed = max(failed, code)
         print(text, end="", flush=True)
 sys.exit(1 if failed else 0)

@@ -43,7 +43,7 @@ void write(LogLevel level, std::string_view message);
 /// what` for a single rank.
 std::string prefix();
 
-/// Whether standard error is a terminal, or that of the parent mpirun is. LOCKSTEP_PROGRESS=bar or =lines overrides the
+/// Whether standard error, or that of the parent mpirun, is a terminal. LOCKSTEP_PROGRESS=bar or =lines overrides the
 /// detection.
 bool on_terminal();
 /// Shows a status line below the log. The next call replaces it; "" removes it. Does nothing without a terminal.

@@ -163,7 +163,7 @@ class Arena {
   template <class T>
   std::span<T> array(std::integral auto count) {
     const auto n = static_cast<std::size_t>(count);
-    return {static_cast<T*>(allocate(n * sizeof(T))), n};
+    return {static_cast<T*>(allocate(n * sizeof(T))), n};  // NOLINT: T may be a pointer
   }
   void reset();
   /// The arena of host-accessible memory: the arena itself on the CPU.

@@ -33,7 +33,7 @@ Conv1d add_conv1d(ParamStore& params, const std::string& name, std::int64_t chan
 
 /// Registers layers of equal shapes with adjacent weights and adjacent biases, for stacked_linear().
 std::vector<Linear> add_stacked_linears(ParamStore& params, const std::vector<std::string>& names, std::int64_t in,
-                                        std::int64_t out, ParamStore::Init weight, ParamStore::Init bias);
+                                        std::int64_t out, const ParamStore::Init& weight, const ParamStore::Init& bias);
 
 /// y = f(x weight^T + bias), see ops/linear.hpp. shapes  x (..., K) -> (..., N)
 Var linear(Tape& tape, Var x, const Linear& layer, Activation activation = Activation::none);

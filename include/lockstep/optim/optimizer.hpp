@@ -58,7 +58,7 @@ class WithAverage {
   }
   WithAverage(const WithAverage&) = delete;
   WithAverage& operator=(const WithAverage&) = delete;
-  ~WithAverage() noexcept(false) {
+  ~WithAverage() noexcept(false) {  // NOLINT: it throws on purpose
     if (ema_ == nullptr) return;
     try {
       ema_->exchange(params_);

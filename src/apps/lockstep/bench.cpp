@@ -94,8 +94,7 @@ Json bench_operator(World& world, const BenchOptions& options, const EmulatorTas
 
 std::string grouped(double value) {
   std::string text = join(static_cast<std::int64_t>(value + 0.5));
-  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3)
-    text.insert(static_cast<std::size_t>(at), " ");
+  for (std::ptrdiff_t at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<std::size_t>(at), " ");
   return text;
 }
 

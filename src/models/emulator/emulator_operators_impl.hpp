@@ -97,7 +97,8 @@ class Workspace {
       own_ = std::make_unique_for_overwrite<std::byte[]>(size_bytes(impl));
       memory = own_.get();
     }
-    base_ = reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(memory) + 63) / 64 * 64);
+    std::size_t space = size_bytes(impl);
+    base_ = static_cast<T*>(std::align(64, space - 64, memory, space));
   }
   static std::size_t size_bytes(const typename EmulatorOperators<T>::Impl& impl) {
     return impl.tile_values() * sizeof(T) * static_cast<std::size_t>(impl.options.threads) + 64;

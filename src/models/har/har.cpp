@@ -212,10 +212,8 @@ Var Har::encode(Tape& t, Var x, const HarDraws* draws, const Observer* watch) co
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const Layer& layer = layers_[l];
     const std::string site = join("har.", l, ".");
-    AttentionOptions options;
-    options.heads = arch_.heads;
-    options.scale = 1 / std::sqrt(real(arch_.head_width));
-    options.dropout = dropped(site + "weights");
+    AttentionOptions options = {
+        .heads = arch_.heads, .scale = 1 / std::sqrt(real(arch_.head_width)), .dropout = dropped(site + "weights")};
     if (options.dropout) options.samples = rows.samples;
     const Var qkv = stacked_linear(t, layernorm(t, x, layer.attention_norm), layer.qkv);
     const Var heads = attention(t, qkv, options);
@@ -329,7 +327,7 @@ Var Har::classify(Tape& t, const Tensor& patches, const HarDraws* draws) const {
   const Tensor kept =
       t.keep({trains ? ops::classifier_kept(sizes) : sizes.windows * sizes.sequences * sizes.dim}, t.real_dtype());
   ops::sequence_classifier_forward(t.stream(), logits.value(), kept, patches, weights, all);
-  t.record("sequence_classifier", logits, every_param_, [=, this, &t, &first] {
+  t.record("sequence_classifier", logits, every_param_, [=, &t, &first] {
     const std::int64_t size = ops::classifier_scratch(t.stream(), t.dtype(), all.sizes, weights.size());
     ops::sequence_classifier_backward(t.stream(), flat(t.grad_of(first).tensor), logits.grad(), kept,
                                       t.keep({size}, t.real_dtype()), patches, weights, all);

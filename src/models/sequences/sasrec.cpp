@@ -269,7 +269,7 @@ struct SasRec::Pass {
     return x;
   }
   Var variable_rows(Var* inputs) const {
-    const Tensor values = t.keep({static_cast<std::int64_t>(items.size()), arch().hidden});
+    const Tensor values = t.keep({std::ssize(items), arch().hidden});
     ops::embedding_forward(t.stream(), values, t.value(*net.items_), items, net.input_scale());
     return *inputs = t.variable(values);
   }
@@ -374,7 +374,7 @@ struct SasRec::Pass {
         last ? MhcResult::sum : MhcResult::streams, watch, path(b, "ffn/"));
   }
   Shape shape_after(const Block& b) const {
-    const auto tokens = static_cast<std::int64_t>(items.size());
+    const auto tokens = std::ssize(items);
     const bool streams = arch().mhc == Mhc::streams && &b != &net.blocks_.back();
     return streams ? Shape{tokens, arch().streams, arch().hidden} : Shape{tokens, arch().hidden};
   }

@@ -60,17 +60,14 @@ void multiply(std::int64_t rows, T* c, std::int64_t c_stride, const T* a, std::i
   const std::int64_t height = ceil_div(rows, ceil_div(rows, kTileRows));
   for (std::int64_t i = 0; i < rows; i += height) {
     for (std::int64_t j = 0; j < b.columns; j += kPanel<T>) {
-      Tile<T> t;
-      t.k = b.depth;
-      t.a = kDown ? a + i : a + i * a_stride;
-      t.a_stride = a_stride;
-      t.b = b.data + j * b.depth;
-      t.b_stride = panel_stride<T>(b.columns, j);
-      t.c = c + i * c_stride + j;
-      t.c_stride = c_stride;
-      t.bias = nullptr;
-      t.begin = Begin::zero;
-      t.add = add;
+      Tile<T> t = {.k = b.depth,
+                   .a = kDown ? a + i : a + i * a_stride,
+                   .a_stride = a_stride,
+                   .b = b.data + j * b.depth,
+                   .b_stride = panel_stride<T>(b.columns, j),
+                   .c = c + i * c_stride + j,
+                   .c_stride = c_stride,
+                   .add = add};
       run_tile<T, !kDown, false>(smaller(height, rows - i), smaller(kPanel<T>, b.columns - j), t);
     }
   }

@@ -75,18 +75,17 @@ void rows(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, cons
       if (pack_a) pack_rows(packed_a, a + begin * k + k0, k, end - begin, tile_rows, depth);
       const auto tile_at = [&](std::int64_t i, std::int64_t j) {
         const std::int64_t panel = j / kPanel<T> * kPanel<T>, stride = panel_stride<T>(n, panel);
-        Tile<T> t;
-        t.k = depth;
-        t.a = a + i * k + k0;
-        t.a_stride = k;
-        t.b = packed + panel * k + k0 * stride + j - panel;
-        t.b_stride = stride;
-        t.c = c + i * n + j;
-        t.c_stride = n;
-        t.bias = epilogue.bias ? epilogue.bias + j : nullptr;
-        t.begin = k0 > 0 || accumulate ? Begin::result : epilogue.bias ? Begin::bias : Begin::zero;
-        t.add = false;
-        return t;
+        return Tile<T>{.k = depth,
+                       .a = a + i * k + k0,
+                       .a_stride = k,
+                       .b = packed + panel * k + k0 * stride + j - panel,
+                       .b_stride = stride,
+                       .c = c + i * n + j,
+                       .c_stride = n,
+                       .begin = k0 > 0 || accumulate ? Begin::result
+                                : epilogue.bias      ? Begin::bias
+                                                     : Begin::zero,
+                       .bias = epilogue.bias ? epilogue.bias + j : nullptr};
       };
       const std::int64_t thin = thin_columns<T>(end - begin, n), wide = n - thin;
       for (std::int64_t j = 0; j < wide; j += kPanel<T>) {
@@ -215,17 +214,14 @@ void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const 
           const std::int64_t columns = smaller(kPanel<T>, wide - j);
           for (std::int64_t i = 0; i < height; i += tile_rows) {
             const std::int64_t rows = smaller(tile_rows, height - i);
-            Tile<T> t;
-            t.k = depth;
-            t.a = pack ? packed_a + i / tile_rows * group_size<T>(tile_rows, depth) : a + k0 * m + i0 + i;
-            t.a_stride = pack ? rows : m;
-            t.b = pack ? packed_b + j * depth : b + k0 * n + j0 + j;
-            t.b_stride = pack ? panel_stride<T>(width, j) : n;
-            t.c = c + (i0 + i) * n + j0 + j;
-            t.c_stride = n;
-            t.bias = nullptr;
-            t.begin = Begin::zero;
-            t.add = accumulate || k0 > 0;
+            Tile<T> t = {.k = depth,
+                         .a = pack ? packed_a + i / tile_rows * group_size<T>(tile_rows, depth) : a + k0 * m + i0 + i,
+                         .a_stride = pack ? rows : m,
+                         .b = pack ? packed_b + j * depth : b + k0 * n + j0 + j,
+                         .b_stride = pack ? panel_stride<T>(width, j) : n,
+                         .c = c + (i0 + i) * n + j0 + j,
+                         .c_stride = n,
+                         .add = accumulate || k0 > 0};
             if (pack)
               run_tile<T, false, false>(rows, columns, t);
             else
@@ -234,17 +230,14 @@ void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const 
         }
       }
       if (thin == 0) continue;
-      Tile<T> t;
-      t.k = depth;
-      t.a = a + k0 * m + first;
-      t.a_stride = m;
-      t.b = b + k0 * n + j0 + wide;
-      t.b_stride = n;
-      t.c = c + first * n + j0 + wide;
-      t.c_stride = n;
-      t.bias = nullptr;
-      t.begin = Begin::zero;
-      t.add = accumulate || k0 > 0;
+      Tile<T> t = {.k = depth,
+                   .a = a + k0 * m + first,
+                   .a_stride = m,
+                   .b = b + k0 * n + j0 + wide,
+                   .b_stride = n,
+                   .c = c + first * n + j0 + wide,
+                   .c_stride = n,
+                   .add = accumulate || k0 > 0};
       thin_tile<T, false>(count, thin, t);
     }
     k0 += kTnRows;
@@ -310,18 +303,14 @@ void strided_product(const StridedProduct<T>& p) {
   const auto tile_at = [&](std::int64_t i, std::int64_t rows, std::int64_t j) {
     const std::int64_t begin = p.triangle == Triangle::upper_a && i > p.diagonal ? i - p.diagonal : 0;
     const std::int64_t end = p.triangle == Triangle::lower_a ? smaller(p.k, i + rows + p.diagonal) : p.k;
-    Tile<T> t;
-    t.k = end - begin;
-    t.a = p.a_by_columns ? p.a + i + begin * p.a_stride : p.a + i * p.a_stride + begin;
-    t.a_stride = p.a_stride;
-    t.b = p.b + j + begin * p.b_stride;
-    t.b_stride = p.b_stride;
-    t.c = p.c + i * p.c_stride + j;
-    t.c_stride = p.c_stride;
-    t.bias = nullptr;
-    t.begin = Begin::zero;
-    t.add = p.add;
-    return t;
+    return Tile<T>{.k = end - begin,
+                   .a = p.a_by_columns ? p.a + i + begin * p.a_stride : p.a + i * p.a_stride + begin,
+                   .a_stride = p.a_stride,
+                   .b = p.b + j + begin * p.b_stride,
+                   .b_stride = p.b_stride,
+                   .c = p.c + i * p.c_stride + j,
+                   .c_stride = p.c_stride,
+                   .add = p.add};
   };
   for (std::int64_t j = 0; j < wide; j += kPanel<T>) {
     const std::int64_t width = smaller(kPanel<T>, wide - j);

@@ -30,10 +30,10 @@ struct Tile {
   std::int64_t b_stride;  ///< between steps of k
   T* c;
   std::int64_t c_stride;
-  const T* bias;
-  std::int64_t tail;  ///< lanes of the last vector that exist
-  Begin begin;
-  bool add;  ///< the sum is added to c instead of stored
+  Begin begin = Begin::zero;
+  const T* bias = nullptr;
+  bool add = false;       ///< the sum is added to c instead of stored
+  std::int64_t tail = 0;  ///< lanes of the last vector that exist
 };
 
 /// p + stride, one row at a time. As one expression, the compiler would keep every row's address in a register.

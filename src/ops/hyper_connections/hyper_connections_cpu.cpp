@@ -322,17 +322,14 @@ void input_gradient(std::int64_t tokens, std::int64_t width, std::int64_t maps, 
     for (std::int64_t j = 0; j < width; j += kPanel<T>) {
       const std::int64_t columns = smaller(kPanel<T>, width - j);
       for (std::int64_t i = begin; i < end; i += tile_rows) {
-        Tile<T> t;
-        t.k = maps;
-        t.a = dmaps + i * maps;
-        t.a_stride = maps;
-        t.b = weight + j;
-        t.b_stride = width;
-        t.c = dx + i * width + j;
-        t.c_stride = width;
-        t.bias = nullptr;
-        t.begin = Begin::result;
-        t.add = false;
+        Tile<T> t = {.k = maps,
+                     .a = dmaps + i * maps,
+                     .a_stride = maps,
+                     .b = weight + j,
+                     .b_stride = width,
+                     .c = dx + i * width + j,
+                     .c_stride = width,
+                     .begin = Begin::result};
         run_tile<T, true, true>(smaller(tile_rows, end - i), columns, t);
       }
     }

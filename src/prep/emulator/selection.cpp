@@ -127,7 +127,7 @@ std::int64_t narrow(std::vector<std::int64_t>& points, const std::string& reason
   const std::size_t before = points.size();
   std::erase_if(points, [&](std::int64_t p) { return !keep(static_cast<std::size_t>(p)); });
   require_data(!points.empty(), "selecting rows: none of ", before, " points ", reason);
-  return static_cast<std::int64_t>(points.size());
+  return std::ssize(points);
 }
 
 std::vector<double> synthetic_aice(const std::vector<double>& sst) {
@@ -146,7 +146,7 @@ void keep_indices(std::vector<std::int64_t>& points, const std::vector<std::int6
 }
 
 void subsample(std::vector<std::int64_t>& points, const Selection& s) {
-  const auto n = static_cast<std::int64_t>(points.size());
+  const auto n = std::ssize(points);
   if (n > s.max_patterns) {
     if (s.subsample == "random") {
       keep_indices(points, draw_subset(n, s.max_patterns, s.seed, "prep.subsample"));
@@ -261,14 +261,14 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
                                    [&](const auto* values) { return std::isfinite(static_cast<float>((*values)[p])); });
       });
   subsample(points, s);
-  report.subsampled = static_cast<std::int64_t>(points.size());
+  report.subsampled = std::ssize(points);
   if (s.thin_fraction < 1) {
-    const auto n = static_cast<std::int64_t>(points.size());
+    const auto n = std::ssize(points);
     keep_indices(points, draw_subset(n, static_cast<std::int64_t>(static_cast<double>(n) * s.thin_fraction), s.seed,
                                      "prep.thin"));
     require_data(!points.empty(), "selecting rows: thinning by ", s.thin_fraction, " leaves none of ", n, " rows");
   }
-  report.thinned = static_cast<std::int64_t>(points.size());
+  report.thinned = std::ssize(points);
 
   EmulatorSet set;
   set.notes = {{"split_by", s.split_by},        {"validation_split", s.validation_split},

@@ -31,7 +31,7 @@ void mark(std::vector<std::uint8_t>& split, std::int64_t row, std::uint8_t part)
 void mark_random(std::vector<std::uint8_t>& split, std::int64_t count, std::uint8_t part, const Selection& s,
                  Site site) {
   const auto left = rows_left(split);
-  for (const std::int64_t i : draw_subset(static_cast<std::int64_t>(left.size()), count, s.seed, site))
+  for (const std::int64_t i : draw_subset(std::ssize(left), count, s.seed, site))
     mark(split, left[static_cast<std::size_t>(i)], part);
 }
 
@@ -43,7 +43,7 @@ void mark_groups(std::vector<std::uint8_t>& split, const std::vector<std::vector
   std::int64_t marked = 0;
   for (std::size_t g = 0; g + 1 < groups.size() && marked < count; ++g) {
     for (const std::int64_t row : groups[g]) mark(split, row, part);
-    marked += static_cast<std::int64_t>(groups[g].size());
+    marked += std::ssize(groups[g]);
   }
 }
 
@@ -74,7 +74,7 @@ void mark_fraction(std::vector<std::uint8_t>& split, double fraction, std::uint8
       return static_cast<std::int64_t>(std::floor(static_cast<double>(rows.lat[row]) / s.block_degrees));
     });
     std::vector<std::vector<std::int64_t>> shuffled;
-    for (const std::int64_t g : draw_permutation(static_cast<std::int64_t>(groups.size()), s.seed, site))
+    for (const std::int64_t g : draw_permutation(std::ssize(groups), s.seed, site))
       shuffled.push_back(groups[static_cast<std::size_t>(g)]);
     mark_groups(split, shuffled, count, part, "band of latitude");
   }

@@ -103,7 +103,7 @@ bool run_hapt_raw(const Args& args) {
       channels = read_channels(files[files.size() - 2], files.back());
       current = experiment;
     }
-    const auto samples = static_cast<std::int64_t>(channels.front().size());
+    const auto samples = std::ssize(channels.front());
     require_data(first >= 1 && first <= last && last <= samples, labels.line_of(row), ": samples ", first, " .. ", last,
                  " of a recording that has 1 .. ", samples);
     if (activity > kActivities && !transitions) {

@@ -148,7 +148,7 @@ void split_subjects(HarSet& set, const std::vector<std::int64_t>& windows, doubl
     for (const std::int64_t n : all)
       ++counts.back()[1 + static_cast<std::size_t>(set.labels[static_cast<std::size_t>(n)])];
   }
-  const auto order = draw_permutation(static_cast<std::int64_t>(members.size()), seed, site);
+  const auto order = draw_permutation(std::ssize(members), seed, site);
   for (const std::size_t subject : Shares(counts, fraction).choose(order, static_cast<double>(wanted)))
     move_to(set, *members[subject], part);
 }
@@ -159,8 +159,7 @@ void split_validation(HarSet& set, const HarSplit& how) {
   set.notes.emplace_back("seed", static_cast<std::int64_t>(how.seed));
   if (how.val_split == "random") {
     const std::int64_t count = share_of(windows.size(), how.val_fraction);
-    for (const std::int64_t i :
-         draw_subset(static_cast<std::int64_t>(windows.size()), count, how.seed, "prep.har.validation"))
+    for (const std::int64_t i : draw_subset(std::ssize(windows), count, how.seed, "prep.har.validation"))
       set.split[static_cast<std::size_t>(windows[static_cast<std::size_t>(i)])] = 1;
   } else if (how.val_subjects.empty()) {
     split_subjects(set, windows, how.val_fraction, 1, how.seed, "prep.har.validation");

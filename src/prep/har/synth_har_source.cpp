@@ -93,7 +93,7 @@ bool run_synth_har(const Args& args) {
   require_writable(common.output);
 
   const auto samples = static_cast<std::int64_t>(std::llround(seconds * kRate));
-  const std::int64_t recordings = subjects * static_cast<std::int64_t>(kModel.size()),
+  const std::int64_t recordings = subjects * std::ssize(kModel),
                      windows = recordings * ((samples - kWindow) / kStride + 1);
   const double bytes =
       static_cast<double>(windows) * static_cast<double>(sizeof(double) * kHarChannels.size() * kWindow);

@@ -123,7 +123,7 @@ PuzzlePart arc_part(std::shared_ptr<const std::vector<Drawn>> tasks, bool shift,
     if (pairs.empty()) continue;
     examples->first_row.push_back(part.rows);
     for (const std::int32_t identifier : drawn.identifiers) {
-      part.rows += static_cast<std::int64_t>(pairs.size());
+      part.rows += std::ssize(pairs);
       part.puzzle_indices.push_back(part.rows);
       part.puzzle_identifiers.push_back(identifier);
     }
@@ -348,7 +348,7 @@ std::vector<ArcVariant> draw_arc_variants(const ArcTask& task, std::int64_t num_
                                           std::uint64_t task_number) {
   std::vector<ArcVariant> variants(1);
   std::set<std::vector<ArcPair>> seen = {sorted_pairs(variants[0], task)};
-  for (std::int64_t trial = 0; trial < 5 * num_aug && static_cast<std::int64_t>(variants.size()) <= num_aug; ++trial) {
+  for (std::int64_t trial = 0; trial < 5 * num_aug && std::ssize(variants) <= num_aug; ++trial) {
     const Philox random(seed, static_cast<std::uint64_t>(trial), "arc.variant", task_number);
     ArcVariant variant;
     variant.dihedral = static_cast<int>(random.below(8, 0));

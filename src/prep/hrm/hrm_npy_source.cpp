@@ -99,9 +99,8 @@ struct Reader {
     part.puzzle_indices = indices("puzzle_indices", part.rows);
     part.group_indices = indices("group_indices", part.puzzles());
     const NpyArray identifiers = field("puzzle_identifiers", 1);
-    require_data(static_cast<std::int64_t>(identifiers.values.size()) == part.puzzles(), "reading '",
-                 path("puzzle_identifiers").string(), "': ", identifiers.values.size(), " identifiers for ",
-                 part.puzzles(), " puzzles");
+    require_data(std::ssize(identifiers.values) == part.puzzles(), "reading '", path("puzzle_identifiers").string(),
+                 "': ", identifiers.values.size(), " identifiers for ", part.puzzles(), " puzzles");
     for (std::size_t i = 0; i < identifiers.values.size(); ++i) {
       const std::int64_t id = identifiers.values[i];
       require_data(id >= 0 && id < names, "reading '", path("puzzle_identifiers").string(), "' row ", i,
@@ -150,8 +149,8 @@ void name_identifiers(const fs::path& folder, std::int64_t names, PuzzleSet& set
   const fs::path file = folder / "identifiers.json";
   const bool named = fs::exists(file);
   const Json json = named ? read_json(file) : Json::array();
-  require_data(!named || (json.is_array() && static_cast<std::int64_t>(json.size()) == names), "reading '",
-               file.string(), "': expected a list of ", names, " names");
+  require_data(!named || (json.is_array() && std::ssize(json) == names), "reading '", file.string(),
+               "': expected a list of ", names, " names");
   std::int64_t puzzles = 0;
   for (const auto* parts : {&set.train, &set.test})
     for (const PuzzlePart& part : *parts) puzzles += part.puzzles();

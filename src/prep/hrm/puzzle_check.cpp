@@ -307,7 +307,7 @@ void describe_puzzle_set(const H5File& file, std::ostream& out) {
       std::map<std::int32_t, std::int64_t> by_source;
       for (const auto source : part.source) ++by_source[source];
       for (const auto& [source, count] : by_source) {
-        const bool known = source >= 0 && source < static_cast<std::int64_t>(set.source_names.size());
+        const bool known = source >= 0 && source < std::ssize(set.source_names);
         page.line("  source", known ? set.source_names[static_cast<std::size_t>(source)] : std::to_string(source), ": ",
                   count);
       }

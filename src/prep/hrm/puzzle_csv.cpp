@@ -153,7 +153,7 @@ PuzzleHeader read_puzzle_csv(std::istream& in, const std::string& file, const Pu
 
 void BasePuzzles::add(const PuzzleRow& row, const std::vector<std::uint8_t>& question,
                       const std::vector<std::uint8_t>& answer) {
-  const auto length = static_cast<std::int64_t>(question.size());
+  const auto length = std::ssize(question);
   if (cells == 0) cells = length;
   require_data(length == cells, "reading ", row.where, ": the question has ", length,
                " cells, the puzzles before it have ", cells);

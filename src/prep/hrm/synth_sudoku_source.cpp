@@ -24,7 +24,7 @@ struct Recipe {
 SudokuGrid draw_puzzle(const Recipe& recipe, Below& below, SudokuGrid& answer, std::int64_t& rating) {
   answer = random_solution(recipe.order, std::ref(below));
   SudokuGrid question = answer;
-  auto givens = static_cast<std::int64_t>(question.size());
+  auto givens = std::ssize(question);
   // With min_givens 0 the target is unreachable: digits go until none may.
   const std::int64_t spread = recipe.min_givens == 0 ? 0 : recipe.max_givens - recipe.min_givens;
   const std::int64_t wanted =

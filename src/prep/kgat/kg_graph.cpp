@@ -27,7 +27,7 @@ class RelationDegrees {
         relation_.push_back(relation);
         degree_.push_back(std::exchange(count[at(relation)], 0));
       }
-      begin_.push_back(static_cast<std::int64_t>(relation_.size()));
+      begin_.push_back(std::ssize(relation_));
     }
   }
   /// 0 when no triple of the relation leaves the node.
@@ -105,8 +105,7 @@ std::span<const std::int32_t> UserItems::of(std::int64_t user) const {
 
 Ckg build_ckg(const KgSizes& sizes, const UserItems& train, std::span<const Triple> kg, SymmetricForm form) {
   sizes.require_indexable();
-  require(train.users() == sizes.users && static_cast<std::int64_t>(train.item.size()) == sizes.train &&
-              static_cast<std::int64_t>(kg.size()) == sizes.kg_triples,
+  require(train.users() == sizes.users && std::ssize(train.item) == sizes.train && std::ssize(kg) == sizes.kg_triples,
           "building the graph: the sizes are not those of the interactions and triples");
   Ckg graph;
   static_cast<TripleGraph&>(graph) = index_triples(sizes.nodes(), sizes.relations(), directed(sizes, train, kg));
@@ -132,11 +131,11 @@ UserItems carve(KgSet& set, double fraction, std::uint64_t seed, Site site) {
     std::sort(cut, order.end());
     carved.item.insert(carved.item.end(), order.begin(), cut);
     train.item.insert(train.item.end(), cut, order.end());
-    carved.indptr.push_back(static_cast<std::int64_t>(carved.item.size()));
-    train.indptr.push_back(static_cast<std::int64_t>(train.item.size()));
+    carved.indptr.push_back(std::ssize(carved.item));
+    train.indptr.push_back(std::ssize(train.item));
   }
   set.train = std::move(train);
-  set.sizes.train = static_cast<std::int64_t>(set.train.item.size());
+  set.sizes.train = std::ssize(set.train.item);
   return carved;
 }
 

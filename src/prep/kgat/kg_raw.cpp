@@ -335,8 +335,7 @@ void find_missing(const std::vector<std::uint8_t>& seen, const std::string& what
   const auto first = std::find(seen.begin(), seen.end(), 0);
   const std::int64_t count = std::count(first, seen.end(), 0);
   findings.add(what, count, policy, option, largest.file.empty() ? "" : place(largest.file, largest.line),
-               join("ids go up to ", static_cast<std::int64_t>(seen.size()) - 1, ", the first that is missing is ",
-                    first - seen.begin()));
+               join("ids go up to ", std::ssize(seen) - 1, ", the first that is missing is ", first - seen.begin()));
 }
 
 }  // namespace
@@ -382,9 +381,9 @@ KgSet read_kg_text(const KgText& train_text, const KgText& test_text, const std:
   set.train = compress(train, sizes.users);
   set.test = compress(test, sizes.users);
   set.triples = std::move(kg.triples);
-  sizes.train = static_cast<std::int64_t>(set.train.item.size());
-  sizes.test = static_cast<std::int64_t>(set.test.item.size());
-  sizes.kg_triples = static_cast<std::int64_t>(set.triples.size());
+  sizes.train = std::ssize(set.train.item);
+  sizes.test = std::ssize(set.test.item);
+  sizes.kg_triples = std::ssize(set.triples);
   sizes.require_indexable();
 
   std::vector<std::uint8_t> users(at(sizes.users), 0), items(at(sizes.items), 0), entities(at(sizes.entities), 0),

@@ -156,7 +156,7 @@ bool run_kg(const Args& args) {
     set = read_kg_text(read.interactions, {"", "", true}, read.kg, rules, findings);
     std::erase_if(findings, [](const KgFinding& f) { return f.what.starts_with("files without test"); });
     set.test = carve(set, test_fraction, out.seed, "prep.kg.test");
-    set.sizes.test = static_cast<std::int64_t>(set.test.item.size());
+    set.sizes.test = std::ssize(set.test.item);
     names = std::move(read.names);
   } else {
     std::optional<KgText> kg_text;

@@ -25,7 +25,7 @@ std::vector<std::int32_t> pick(std::vector<std::int32_t> from, std::int64_t coun
 
 void append(UserItems& to, const std::set<std::int32_t>& items) {
   to.item.insert(to.item.end(), items.begin(), items.end());
-  to.indptr.push_back(static_cast<std::int64_t>(to.item.size()));
+  to.indptr.push_back(std::ssize(to.item));
 }
 
 /// Draws an index with probability proportional to 1 / (index + shift).
@@ -37,7 +37,7 @@ class Harmonic {
   }
   std::int64_t index(double uniform) const {
     const auto found = std::upper_bound(sums_.begin(), sums_.end(), uniform * sums_.back());
-    return std::min(found - sums_.begin(), static_cast<std::ptrdiff_t>(sums_.size()) - 1);
+    return std::min(found - sums_.begin(), std::ssize(sums_) - 1);
   }
 
  private:
@@ -101,15 +101,15 @@ KgSet make_planted_kg(const PlantedKg& rule) {
     set.triples.push_back({head, 0, static_cast<std::int32_t>(rule.items + planted_taste(rule, item))});
     Draws draws(rule.seed, 0, "prep.kg.distractor", static_cast<std::uint64_t>(item));
     std::set<std::int64_t> places;
-    while (static_cast<std::int64_t>(places.size()) < rule.distractors)
+    while (std::ssize(places) < rule.distractors)
       places.insert(static_cast<std::int64_t>(draws.uniform() * static_cast<double>(distractor_pool)));
     for (const std::int64_t place : places)
       set.triples.push_back({head, static_cast<std::int32_t>(1 + place / rule.fillers),
                              static_cast<std::int32_t>(rule.items + rule.tastes + place % rule.fillers)});
   }
-  sizes.train = static_cast<std::int64_t>(set.train.item.size());
-  sizes.test = static_cast<std::int64_t>(set.test.item.size());
-  sizes.kg_triples = static_cast<std::int64_t>(set.triples.size());
+  sizes.train = std::ssize(set.train.item);
+  sizes.test = std::ssize(set.test.item);
+  sizes.kg_triples = std::ssize(set.triples);
   return set;
 }
 
@@ -137,7 +137,7 @@ void add_sized_kg(KgSet& set, const SizedKg& shape) {
   set.triples.clear();
   set.triples.reserve(at(shape.triples));
   const auto patience = 64 * static_cast<std::uint64_t>(shape.triples) + 1000;
-  for (std::uint64_t draw = 0; static_cast<std::int64_t>(set.triples.size()) < shape.triples; ++draw) {
+  for (std::uint64_t draw = 0; std::ssize(set.triples) < shape.triples; ++draw) {
     require_usage(draw < patience, "option triples = ", shape.triples, ": the draws gave only ", set.triples.size(),
                   " different ones; raise entities or relations");
     const std::int64_t r = relation.index(random.uniform(4 * draw));

@@ -46,7 +46,7 @@ class Walker {
           if (taken_[static_cast<std::size_t>(item)] != user) fresh.push_back(item);
       }
       if (!fresh.empty()) {
-        current = fresh[static_cast<std::size_t>(below(static_cast<std::int64_t>(fresh.size())))];
+        current = fresh[static_cast<std::size_t>(below(std::ssize(fresh)))];
       } else {
         do current = static_cast<std::int32_t>(1 + below(what_.n_items()));
         while (taken_[static_cast<std::size_t>(current)] == user);
@@ -181,7 +181,7 @@ IdealRates ideal_rates(const SequenceSet& set, HeldOut which) {
       ++all[cell_of(history[k])];
       seen[cell_of(history[k])] += k < target;
     }
-    const auto pool = set.n_items() - static_cast<std::int64_t>(history.size());
+    const auto pool = set.n_items() - std::ssize(history);
     if (pool < 1) continue;
     ++users;
     const std::int64_t cluster = (rule.cluster[static_cast<std::size_t>(history[target - 1] - 1)] + 1) % rule.clusters;
@@ -196,7 +196,7 @@ IdealRates ideal_rates(const SequenceSet& set, HeldOut which) {
         const double weight = !gap_known ? 1 / static_cast<double>(rule.categories) : a == pause ? 1 : 0;
         if (weight == 0) continue;
         const auto cell = static_cast<std::size_t>(cluster * rule.categories + a);
-        const auto members = static_cast<std::int64_t>(cells[cell].size());
+        const auto members = std::ssize(cells[cell]);
         if (members == seen[cell]) continue;
         const double probability = (1 - rule.noise) * weight / static_cast<double>(members - seen[cell]);
         groups.push_back({probability, members - all[cell]});

@@ -127,8 +127,7 @@ std::vector<std::int64_t> counts(const std::vector<std::int32_t>& entries, std::
 
 SequenceSet make_sequences(const Interactions& raw, const SequenceOptions& options, SequenceReport& report) {
   const auto user_count = counts(raw.user, raw.users.size()), item_count = counts(raw.item, raw.items.size());
-  report = {static_cast<std::int64_t>(raw.size()), static_cast<std::int64_t>(raw.users.size()),
-            static_cast<std::int64_t>(raw.items.size()), 0, 0};
+  report = {std::ssize(raw), std::ssize(raw.users), std::ssize(raw.items), 0, 0};
   std::vector<bool> user_used(raw.users.size(), false), item_used(raw.items.size(), false);
   std::vector<std::size_t> kept;
   for (std::size_t line = 0; line < raw.size(); ++line) {
@@ -178,7 +177,7 @@ SequenceSet make_sequences(const Interactions& raw, const SequenceOptions& optio
     set.item.push_back(items.number[static_cast<std::size_t>(raw.item[line])]);
     if (raw.has_time) set.time_raw.push_back(raw.time[line]);
   }
-  derive(set, static_cast<std::int64_t>(items.raw.size()));
+  derive(set, std::ssize(items.raw));
   require_data(std::any_of(set.n_train.begin(), set.n_train.end(), [](std::int32_t m) { return m >= 2; }),
                "preparing sequences: no user has two interactions to train on; ", set.n_users(), " users have ",
                set.rows(), " interactions after the filter");

@@ -102,7 +102,7 @@ std::vector<std::string> check_sequence_set(const H5File& file, std::vector<std:
   const auto n_train = std::move(set.n_train), item_count = std::move(set.item_count);
   const auto time_scaled = std::move(set.time_scaled);
   const std::int64_t time_max = set.time_max;
-  derive(set, static_cast<std::int64_t>(item_count.size()));
+  derive(set, std::ssize(item_count));
   compare(n_train, set.n_train, "/users/n_train", "min_split gives", problems);
   compare(item_count, set.item_count, "/items/count", "the training rows have", problems);
   compare(time_scaled, set.time_scaled, "/inter/time_scaled", "time_scale gives", problems);
@@ -189,8 +189,7 @@ void describe_sequence_set(const H5File& file, std::ostream& out) {
   page.line("filter", "users with at least ", set.min_user, ", items with at least ", set.min_item,
             " interactions in the raw files");
   const auto ids = [](const RawIds& raw) {
-    return join(raw.is_text ? "text " : "integers ", raw.name(1), " .. ",
-                raw.name(static_cast<std::int64_t>(raw.size())));
+    return join(raw.is_text ? "text " : "integers ", raw.name(1), " .. ", raw.name(std::ssize(raw)));
   };
   page.line("raw ids", "users ", ids(set.users), ", items ", ids(set.items));
   page.line("source", set.source_name, set.source_sha256.empty() ? "" : "  sha256 " + set.source_sha256);

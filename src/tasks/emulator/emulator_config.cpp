@@ -96,7 +96,7 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   needs.parameters = arch.parameters();
   const auto rows = static_cast<double>(split.size());
   const std::int64_t columns = arch.n_in + arch.n_out + (file.has("/jac") ? arch.n_in * arch.n_out : 0);
-  needs.data_rows = static_cast<std::int64_t>(split.size());
+  needs.data_rows = std::ssize(split);
   needs.row_bytes = 4 * static_cast<double>(columns);
   needs.data_bytes = rows * (needs.row_bytes + 4);
   needs.least_shard = needs.least_tree_shard = EmulatorTask::kLeastShard;

@@ -102,7 +102,7 @@ double loss_sum(Tape& tape, const Tensor& y, const Tensor& t, const EmulatorLoss
   ops::regression_loss(tape.stream(), sums.slice(0, 1), {}, y, t, ops::parse_regression(loss.name));
   if (loss.smooth_weight > 0) {
     const auto there = [&](const std::vector<double>& values) {
-      const Tensor copy = allocate(tape.host_arena(), DType::f64, {static_cast<std::int64_t>(values.size())});
+      const Tensor copy = allocate(tape.host_arena(), DType::f64, {std::ssize(values)});
       std::ranges::copy(values, copy.data<double>());
       return std::span<const double>(copy.span<double>());
     };
@@ -233,7 +233,7 @@ struct EmulatorTask::Batch : DrawnShard {
 };
 
 EmulatorTask::Rows EmulatorTask::rows_in(Arena& host, DType dtype, std::span<const std::int64_t> rows) const {
-  const auto count = static_cast<std::int64_t>(rows.size());
+  const auto count = std::ssize(rows);
   Rows out{allocate(host, dtype, {count, data_.n_in()}), allocate(host, dtype, {count, data_.n_out()})};
   if (data_.weights) out.weights = allocate(host, dtype, {count});
   visit_float(dtype, [&]<class T>() {

@@ -41,7 +41,7 @@ class ReferenceModel final : public EmulatorTask {
     return draw_rows(host, order, shard);
   }
   std::span<const std::int32_t> batch(std::int64_t step) const { return batches_.at(static_cast<std::size_t>(step)); }
-  std::int64_t batches() const { return static_cast<std::int64_t>(batches_.size()); }
+  std::int64_t batches() const { return std::ssize(batches_); }
   using EmulatorTask::normalised;
 
  private:

@@ -16,7 +16,7 @@ std::int64_t jacobian_directions(std::int64_t directions, std::int64_t n_in, std
 
 JacobianTargets jacobian_targets(Arena& host, DType dtype, const EmulatorData& data, std::span<const std::int64_t> rows,
                                  const Shard& shard, std::int64_t directions) {
-  const std::int64_t n_in = data.n_in(), n_out = data.n_out(), n = static_cast<std::int64_t>(rows.size());
+  const std::int64_t n_in = data.n_in(), n_out = data.n_out(), n = std::ssize(rows);
   const JacobianSide side = n_out <= n_in ? JacobianSide::outputs : JacobianSide::inputs;
   const std::int64_t from = std::min(n_in, n_out), to = std::max(n_in, n_out),
                      count = jacobian_directions(directions, n_in, n_out);

@@ -72,7 +72,7 @@ class Reader {
 
   void labels(std::size_t part, std::span<std::int32_t> to, std::int64_t classes, HarData::Labels kind) const {
     const std::string name = std::string(kParts[part]) + "labels";
-    set().read_into<std::int32_t>(name, {static_cast<std::int64_t>(to.size())}, to);
+    set().read_into<std::int32_t>(name, {std::ssize(to)}, to);
     const auto unknown = std::ranges::find(to, -1);
     const bool may_lack = part == static_cast<std::size_t>(Split::test);
     require_data(unknown == to.end() || !may_lack || kind == HarData::Labels::optional, set().reading(name),
@@ -103,7 +103,7 @@ class Reader {
   /// The windows of the file, with those of fold `number` of `all` last. Sets `tests` to their number.
   std::vector<std::int32_t> order(const std::vector<std::vector<std::int32_t>>& all, const HarFolds& folds,
                                   std::int64_t number, std::int64_t& tests) const {
-    const auto count = static_cast<std::int64_t>(all.size());
+    const auto count = std::ssize(all);
     require_usage(number >= 1 && number <= count, "option data.fold = ", number, ": must be one of the folds 1 .. ",
                   count, " of data.folds = ", folds.how, "; lockstep folds trains all of them");
     const auto& chosen = all[static_cast<std::size_t>(number - 1)];

@@ -55,9 +55,9 @@ void describe_network(const HarConfig& config, const H5File& checkpoint, const H
                             .channel_mean = checkpoint.read<double>("/har/channel_mean"),
                             .channel_std = checkpoint.read<double>("/har/channel_std"),
                             .sample_rate = checkpoint.real_attribute("/har", "sample_rate")};
-  arch.channels = static_cast<std::int64_t>(data.channel_names.size());
+  arch.channels = std::ssize(data.channel_names);
   arch.length = checkpoint.int_attribute("/har", "length");
-  arch.classes = static_cast<std::int64_t>(data.class_names.size());
+  arch.classes = std::ssize(data.class_names);
   describe(metadata, arch, data);
 }
 

@@ -31,7 +31,7 @@ void HarSums::add(const Tensor& logits, std::span<const std::int32_t> labels, st
 std::vector<Metric> har_metrics(const std::vector<double>& sums, const std::vector<std::string>& classes,
                                 bool per_channel) {
   std::vector<double> copy = sums;
-  const auto count = static_cast<std::int64_t>(classes.size());
+  const auto count = std::ssize(classes);
   const HarSums s(copy.data(), count);
   const MetricTable each = class_scores(har_confusion(sums, classes));
   enum Score : std::uint8_t { kPrecision, kRecall, kF1, kSupport };

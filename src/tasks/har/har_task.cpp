@@ -39,7 +39,7 @@ std::vector<std::int32_t> choose_windows(const HarData& data, double percent) {
   for (std::int32_t n = 0; n < data.count[0]; ++n) classes[static_cast<std::size_t>(data.label(n))].push_back(n);
   std::vector<std::int32_t> chosen;
   for (std::size_t k = 0; k < classes.size(); ++k) {
-    const auto all = static_cast<std::int64_t>(classes[k].size());
+    const auto all = std::ssize(classes[k]);
     if (all == 0) continue;
     const Permutation order(all, kSeed, k);
     for (std::int64_t i = 0; i < windows_kept(all, percent); ++i)
@@ -51,8 +51,7 @@ std::vector<std::int32_t> choose_windows(const HarData& data, double percent) {
 
 /// Sample rows with one row per sample.
 SampleRows one_row_each(Arena& host, std::span<const std::uint64_t> samples) {
-  const std::span<std::int64_t> offsets =
-      arena_array<std::int64_t>(host, static_cast<std::int64_t>(samples.size()) + 1);
+  const std::span<std::int64_t> offsets = arena_array<std::int64_t>(host, std::ssize(samples) + 1);
   std::iota(offsets.begin(), offsets.end(), std::int64_t{0});
   return {.offsets = offsets, .samples = samples};
 }
@@ -91,9 +90,9 @@ HarTask::HarTask(Options options, HarData data)
 
 std::int64_t HarTask::drawn_window(std::int64_t i, std::uint64_t seed, std::int64_t epoch) const {
   if (options_.balance != HarBalance::sampling) return train_[static_cast<std::size_t>(i)];
-  const auto classes = static_cast<std::int64_t>(members_.size());
+  const auto classes = std::ssize(members_);
   const auto& members = members_[static_cast<std::size_t>(i % classes)];
-  const auto count = static_cast<std::int64_t>(members.size());
+  const auto count = std::ssize(members);
   const std::int64_t visit = i / classes;
   const auto key = static_cast<std::uint64_t>(epoch * classes + i % classes);
   const Permutation order(count, seed ^ Site("har.balance").id, key);
@@ -102,7 +101,7 @@ std::int64_t HarTask::drawn_window(std::int64_t i, std::uint64_t seed, std::int6
 
 std::int64_t HarTask::size(Split split) const {
   if (split != Split::train) return data_.count[static_cast<std::size_t>(split)];
-  return static_cast<std::int64_t>(train_.size()) * (per_channel() ? data_.channels() : 1);
+  return std::ssize(train_) * (per_channel() ? data_.channels() : 1);
 }
 
 std::int64_t HarTask::encoded() const { return net_.arch().mode == HarArch::Mode::first ? 1 : data_.channels(); }
@@ -123,7 +122,7 @@ std::int64_t HarTask::evaluation_block() const {
 
 std::span<const HarTask::Sequence> HarTask::sequences_of(Arena& host, std::span<const std::int64_t> windows) const {
   const std::int64_t channels = encoded();
-  const auto all = arena_array<Sequence>(host, static_cast<std::int64_t>(windows.size()) * channels);
+  const auto all = arena_array<Sequence>(host, std::ssize(windows) * channels);
   for (std::size_t i = 0; i < all.size(); ++i)
     all[i] = {windows[i / static_cast<std::size_t>(channels)], static_cast<std::int64_t>(i) % channels};
   return all;
@@ -155,7 +154,7 @@ std::span<double> HarTask::window_scratch(Arena& host) const {
 }
 
 HarTask::GpuInputs HarTask::gpu_inputs(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const {
-  const auto count = static_cast<std::int64_t>(sequences.size());
+  const auto count = std::ssize(sequences);
   const std::span<ops::WindowPick> picks = arena_array<ops::WindowPick>(host, count);
   const std::span<ops::SensorSequence> channels = arena_array<ops::SensorSequence>(host, count);
   const std::span<double> factors = arena_array<double>(host, data_.channels());
@@ -187,8 +186,7 @@ Tensor HarTask::signals(Arena& host, std::span<const Sequence> sequences, const 
   const HarArch& arch = net_.arch();
   const std::int64_t length = data_.length(), used = arch.tokens() * arch.patch;
   const DType dtype = real_dtype(net_.params().storage());
-  const Tensor patches =
-      allocate(host, dtype, {static_cast<std::int64_t>(sequences.size()), arch.tokens(), arch.patch});
+  const Tensor patches = allocate(host, dtype, {std::ssize(sequences), arch.tokens(), arch.patch});
   const std::span<double> scratch = window_scratch(host);
   visit_float(dtype, [&]<class T>() {
     T* out = patches.data<T>();
@@ -208,7 +206,7 @@ Tensor HarTask::signals(Arena& host, std::span<const Sequence> sequences, const 
 
 ops::LinePictures HarTask::pictures(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const {
   const HarArch& arch = net_.arch();
-  const std::int64_t length = data_.length(), count = static_cast<std::int64_t>(sequences.size());
+  const std::int64_t length = data_.length(), count = std::ssize(sequences);
   const std::int64_t words = line_plot::mask_words(static_cast<int>(arch.image));
   const bool augmented = shard != nullptr && options_.augment.pictures;
   const std::span<std::uint32_t> line = arena_array<std::uint32_t>(host, count * words),
@@ -296,7 +294,7 @@ const DrawnShard& HarTask::draw(Arena& host, const Shard& shard) const {
   // Dropout keys: in the encoder the channel of a window (the window if channels are averaged), in the classifier the
   // sample.
   const bool averaged = net_.arch().mode == HarArch::Mode::average;
-  const std::int64_t encoded_count = averaged ? shard.count : static_cast<std::int64_t>(sequences.size());
+  const std::int64_t encoded_count = averaged ? shard.count : std::ssize(sequences);
   HarDraws draws;
   draws.seed = shard.seed;
   draws.step = static_cast<std::uint64_t>(shard.step);
@@ -346,8 +344,7 @@ std::vector<std::int64_t> HarTask::windows_of(Split split, std::int64_t first, s
 
 void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
   const std::vector<std::int64_t> numbers = windows_of(split, first, count);
-  const auto windows = static_cast<std::int64_t>(numbers.size()),
-             rows = windows * (per_channel() ? data_.channels() : 1);
+  const auto windows = std::ssize(numbers), rows = windows * (per_channel() ? data_.channels() : 1);
   if (windows == 0) return;
   const std::span<std::int32_t> labels = arena_array<std::int32_t>(tape.host_arena(), rows);
   for (std::int64_t i = 0; i < rows; ++i)
@@ -417,14 +414,13 @@ void HarTask::save(H5File& file) const {
   file.write_text("/har/channel_names", data_.channel_names);
   if (!data_.channel_units.empty()) file.write_text("/har/channel_units", data_.channel_units);
   const auto write = [&](const char* name, const std::vector<double>& values) {
-    file.write<double>(name, values, {static_cast<std::int64_t>(values.size())});
+    file.write<double>(name, values, {std::ssize(values)});
   };
   write("/har/channel_mean", data_.channel_mean);
   write("/har/channel_std", data_.channel_std);
   file.set_attribute("/har", "sample_rate", data_.sample_rate);
   file.set_attribute("/har", "length", data_.length());
-  if (options_.percent < 100)
-    file.write<std::int32_t>("/har/train_windows", train_, {static_cast<std::int64_t>(train_.size())});
+  if (options_.percent < 100) file.write<std::int32_t>("/har/train_windows", train_, {std::ssize(train_)});
 }
 
 }  // namespace lockstep

@@ -32,7 +32,7 @@ struct Puzzle {
 /// A line of the input. errors  data, beginning with `where`: the line is no puzzle
 Puzzle read_puzzle(const std::string& line, const std::string& where, const std::string& letters,
                    const PuzzleData& data) {
-  require_data(static_cast<std::int64_t>(line.size()) == data.seq_len, where, "the puzzle has ", line.size(),
+  require_data(std::ssize(line) == data.seq_len, where, "the puzzle has ", line.size(),
                " cells; the network solves puzzles of ", data.seq_len,
                ", each on one line, or a row of it on each line");
   Puzzle puzzle;

@@ -296,14 +296,14 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
 
 Hrm::Output HrmTask::run_segments(Tape& t, std::span<const std::int32_t> inputs,
                                   std::span<const std::int32_t> identifiers, std::int64_t segments) const {
-  const auto count = static_cast<std::int64_t>(identifiers.size());
+  const auto count = std::ssize(identifiers);
   return network_.segments(t, kept(t, inputs, {count, data_.seq_len}), {kept(t, identifiers, {count}), {}}, segments);
 }
 
 void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
                     std::int64_t segments, const SegmentObserver& see, const StateNoise& noise) const {
   const HrmArch& a = network_.arch();
-  const auto count = static_cast<std::int64_t>(identifiers.size());
+  const auto count = std::ssize(identifiers);
   Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
   network_.reset(t, z_h, z_l);
   if (noise) {
@@ -375,9 +375,7 @@ PuzzleExample HrmTask::sample_of(Split split, std::int64_t index) const {
   return example_of(split, answered(split)[static_cast<std::size_t>(index)]);
 }
 
-std::int64_t HrmTask::sum_count() const {
-  return kTables + 3 * (static_cast<std::int64_t>(data_.source_names.size()) + kBins);
-}
+std::int64_t HrmTask::sum_count() const { return kTables + 3 * (std::ssize(data_.source_names) + kBins); }
 
 void HrmTask::add(const PuzzleExample& example, std::int64_t labelled, std::int64_t correct, double* sums) const {
   if (labelled == 0) return;
@@ -394,9 +392,7 @@ void HrmTask::add(const PuzzleExample& example, std::int64_t labelled, std::int6
   };
   const PuzzlePart& part = *example.part;
   if (part.source) tally(part.source.data<std::int32_t>()[example.group]);
-  if (part.rating)
-    tally(static_cast<std::int64_t>(data_.source_names.size()) +
-          bin_of(part.rating.data<std::int32_t>()[example.group]));
+  if (part.rating) tally(std::ssize(data_.source_names) + bin_of(part.rating.data<std::int32_t>()[example.group]));
 }
 
 std::vector<Baseline> HrmTask::baselines() const {
@@ -490,7 +486,7 @@ std::vector<Metric> HrmTask::metrics(Split, const std::vector<double>& sums) con
     out.push_back({"accuracy." + name, sum[1] / sum[0], true});
     out.push_back({"puzzles." + name, sum[0], true});
   };
-  const auto sources = static_cast<std::int64_t>(data_.source_names.size());
+  const auto sources = std::ssize(data_.source_names);
   for (std::int64_t i = 0; i < sources; ++i) table(i, data_.source_names[static_cast<std::size_t>(i)]);
   for (std::int64_t bin = 0; bin < kBins; ++bin) table(sources + bin, "rating." + bin_name(bin));
   return out;

@@ -91,7 +91,7 @@ std::vector<std::uint8_t> bytes_of(const std::vector<std::int32_t>& values) { re
 PuzzlePart plain_part(DataMemory& data_memory, const std::string& name, const std::vector<std::uint8_t>& inputs,
                       const std::vector<std::uint8_t>& labels, const std::vector<std::int32_t>& identifiers,
                       std::int64_t cells) {
-  const auto n = static_cast<std::int64_t>(identifiers.size());
+  const auto n = std::ssize(identifiers);
   std::vector<std::int64_t> index(identifiers.size() + 1);
   for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int64_t>(i);
   PuzzlePart part;
@@ -192,7 +192,7 @@ class NetworkCheck {
     const HrmArch& a = model_.network().arch();
     const auto inputs = file_.read<std::int32_t>("/steps/0/batch/inputs"),
                ids = file_.read<std::int32_t>("/steps/0/batch/puzzle_identifiers");
-    const auto batch = static_cast<std::int64_t>(ids.size());
+    const auto batch = std::ssize(ids);
     OwnTape tape(model_.network().params());
     const Tensor z_h = tape.keep({batch, a.length(), a.hidden}), z_l = tape.keep(z_h.shape());
     model_.network().reset(tape, z_h, z_l);
@@ -230,7 +230,7 @@ class NetworkCheck {
       for (std::size_t i = 0; i < q.size(); i += 2) halt.push_back(q[i]);
       compare(group, "q_halt_logits", halt, kSegments);
       const auto scores = arena_array<ops::SequenceScore>(tape.host_arena(), std::ssize(ids));
-      const Shape cells{static_cast<std::int64_t>(ids.size()), model_.network().arch().seq_len};
+      const Shape cells{std::ssize(ids), model_.network().arch().seq_len};
       ops::sequence_loss(tape.stream(), {}, scores, out.logits.value(),
                          Tensor::of(tape.keep(std::span(labels)).data(), cells), model_.options().loss.tokens);
       tape.stream().synchronize();

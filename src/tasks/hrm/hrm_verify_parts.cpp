@@ -26,7 +26,7 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
   constexpr double kExact = 1e-12;
   const std::vector<double> start = file.read<double>("/adam_atan2/param0"), g = file.read<double>("/adam_atan2/grads"),
                             rates = file.read<double>("/adam_atan2/lr");
-  const auto n = static_cast<std::int64_t>(start.size());
+  const auto n = std::ssize(start);
   for (const std::string& name : file.list("/adam_atan2")) {
     const std::string group = "adam_atan2/" + name;
     if (!file.is_group("/" + group)) continue;
@@ -59,8 +59,7 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
 
   std::vector<std::int32_t> ids = file.read<std::int32_t>("/sign_sgd/ids");
   std::vector<double> weights = file.read<double>("/sign_sgd/weights"), rows = file.read<double>("/sign_sgd/grads");
-  const auto used = static_cast<std::int64_t>(ids.size()), columns = static_cast<std::int64_t>(rows.size()) / used,
-             all = static_cast<std::int64_t>(weights.size()) / columns;
+  const auto used = std::ssize(ids), columns = std::ssize(rows) / used, all = std::ssize(weights) / columns;
   Arena scratch;
   const OwnedTensor table = on_device(device, Tensor::of(weights.data(), {all, columns}));
   sign_sgd_rows(scratch, table, on_device(device, Tensor::of(ids.data(), {used})),
@@ -92,10 +91,10 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
 
   const auto labels = file.read<std::int32_t>("/losses/labels");
   std::vector<double> logits = file.read<double>("/losses/logits");
-  const auto positions = static_cast<std::int64_t>(labels.size());
+  const auto positions = std::ssize(labels);
   OwnTape tape(DType::f64, Tape::Mode::forward, nullptr, device);
   for (const ops::TokenLoss loss : {ops::TokenLoss::stablemax, ops::TokenLoss::softmax}) {
-    const std::int64_t classes = static_cast<std::int64_t>(logits.size()) / positions;
+    const std::int64_t classes = std::ssize(logits) / positions;
     const OwnedTensor x = on_device(device, Tensor::of(logits.data(), {positions, 1, classes}));
     const Tensor dx = tape.keep(x->shape());
     const auto scores = arena_array<ops::SequenceScore>(tape.host_arena(), positions);
@@ -153,12 +152,12 @@ void verify_hrm_sampler(Verifier& v, const H5File& file) {
   };
   const auto indices = [&](const std::string& name) {
     const std::vector<std::int64_t> values = file.read<std::int64_t>(data + name);
-    return place(data_memory, values, {static_cast<std::int64_t>(values.size())});
+    return place(data_memory, values, {std::ssize(values)});
   };
   part.inputs = bytes("inputs"), part.labels = bytes("labels");
   part.puzzle_indices = indices("puzzle_indices"), part.group_indices = indices("group_indices");
   const auto ids = file.read<std::int32_t>(data + "puzzle_identifiers");
-  part.puzzle_identifiers = place(data_memory, ids, {static_cast<std::int64_t>(ids.size())});
+  part.puzzle_identifiers = place(data_memory, ids, {std::ssize(ids)});
   const std::int64_t batch = file.int_attribute("/sampler", "global_batch_size"),
                      visits = file.int_attribute("/sampler", "epochs_per_iter") * part.groups();
   for (const std::string world : {"world1", "world2", "world3"})

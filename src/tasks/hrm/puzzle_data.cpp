@@ -137,9 +137,9 @@ PuzzleData PuzzleData::open(const std::filesystem::path& path, DataMemory& data_
     const std::vector<std::string> names = set.read_text("/identifiers", -1);
     data.identifier_names = hash_of_names(names);
     if (data.task == "arc") {
-      require_data(static_cast<std::int64_t>(names.size()) == data.identifiers && data.seq_len == kArcCells,
-                   set.opening(), ": ", names.size(), " identifiers' names and fields of ", data.seq_len,
-                   " cells, expected ", data.identifiers, " and ", kArcCells);
+      require_data(std::ssize(names) == data.identifiers && data.seq_len == kArcCells, set.opening(), ": ",
+                   names.size(), " identifiers' names and fields of ", data.seq_len, " cells, expected ",
+                   data.identifiers, " and ", kArcCells);
       std::transform(names.begin(), names.end(), std::back_inserter(data.arc_names), read_arc_name);
     }
   }

@@ -67,7 +67,7 @@ PuzzleBatches::Visit PuzzleBatches::visit(std::int64_t v) const {
 void PuzzleBatches::rows(std::int64_t batch, std::int64_t first, std::span<PuzzleExample> rows) const {
   std::int64_t v = single_ ? batch * batch_ + first : starts_[static_cast<std::size_t>(batch)];
   std::int64_t at = single_ ? first : 0;
-  const std::int64_t end = first + static_cast<std::int64_t>(rows.size());
+  const std::int64_t end = first + std::ssize(rows);
   for (; at < end; ++v) {
     const Visit now = visit(v);
     const std::int64_t used = std::min(now.examples, batch_ - at);
@@ -101,7 +101,7 @@ void PuzzleSampler::begin(std::int64_t epoch) {
   if (epoch == epoch_) return;
   epoch_ = epoch;
   sets_.clear();
-  std::int64_t iteration = epoch * static_cast<std::int64_t>(data_.train.size());
+  std::int64_t iteration = epoch * std::ssize(data_.train);
   for (const PuzzlePart& part : data_.train)
     sets_.emplace_back(part, data_.variants, visits_ * part.groups(), batch_,
                        make_puzzle_draws(part.groups(), seed_, ++iteration));

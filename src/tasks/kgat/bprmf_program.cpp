@@ -59,7 +59,7 @@ class BprmfProgram final : public TrainingProgram {
                     std::span(rows).first(static_cast<std::size_t>(split)), std::span<const std::int32_t>(users_));
     adam_.catch_up(model_.items(), of_items);
     adam_.catch_up(model_.users(), of_users);
-    const auto count = static_cast<std::int64_t>(rows.size());
+    const auto count = std::ssize(rows);
     const Tensor values = allocate(arena, dtype, {count, d}), gradient = allocate(arena, dtype, {count, d}),
                  slope = allocate(arena, dtype, {batch_size_});
     ops::gather_node_rows(stream_, values.slice(0, split), 0, model_.items().value, of_items, ops::RowScale::none);

@@ -24,7 +24,7 @@ std::span<std::byte> reserve_pinned(Buffer& memory, std::size_t size) {
 NodeCut::NodeCut(std::span<const std::int64_t> indptr, std::int64_t segments, int ranks) {
   require(segments > 0 && ranks > 0 && !indptr.empty(), "cutting ", indptr.size(), " row offsets into ", segments,
           " segments for ", ranks, " ranks");
-  const auto nodes = static_cast<std::int64_t>(indptr.size()) - 1;
+  const auto nodes = std::ssize(indptr) - 1;
   const auto cost_before = [&](std::int64_t node) {
     return indptr[static_cast<std::size_t>(node)] - indptr[0] + kRowCost * node;
   };

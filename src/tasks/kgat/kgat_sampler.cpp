@@ -44,7 +44,7 @@ void RowUses::index(std::span<const std::int32_t> first, std::span<const std::in
     }
     place_[static_cast<std::size_t>(use_[i])] = static_cast<std::int32_t>(rows_.size()) - 1;
   }
-  use_ptr_.push_back(static_cast<std::int64_t>(keys_.size()));
+  use_ptr_.push_back(std::ssize(keys_));
 }
 
 void RowUses::sort_by_row() {
@@ -100,13 +100,13 @@ void KgBatch::index() {
     const bool next = relations.empty() || relations.back() != r;
     if (next) {
       relations.push_back(r);
-      relation_chunks.push_back(static_cast<std::int64_t>(chunks.size()));
+      relation_chunks.push_back(std::ssize(chunks));
     }
     if (next || chunks.back().count == kChunk) chunks.push_back({r, i, 0});
     ++chunks.back().count;
     chunk_at_.push_back(static_cast<std::int32_t>(chunks.size()) - 1);
   }
-  relation_chunks.push_back(static_cast<std::int64_t>(chunks.size()));
+  relation_chunks.push_back(std::ssize(chunks));
   uses.index(head, tail, other);
 }
 

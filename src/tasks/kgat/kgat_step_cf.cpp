@@ -34,7 +34,7 @@ KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, doub
   propagation_.forward(rows_, exchange_);
 
   const DType dtype = net_.params().dtype();
-  const Shape shape = {static_cast<std::int64_t>(nodes.size()), net_.arch().final_width()};
+  const Shape shape = {std::ssize(nodes), net_.arch().final_width()};
   const Tensor h = allocate(arena, dtype, shape);
   const ShardRange own = own_range(batch.rows()),
                    with_gradient = on_gpu() ? ShardRange{0, shape[0]} : own;  // the other gradients are not read
@@ -60,8 +60,8 @@ KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, doub
 void KgatStep::backward_cf(const ShardRange& own, std::span<const std::int32_t> nodes, const Tensor& dh) {
   const std::vector<std::int64_t> segments =
       by_segments_ ? bounds(own_segments()) : std::vector<std::int64_t>{0, graph_.nodes};
-  const Tensor sums = by_segments_ ? segment_sums_->slice(0, static_cast<std::int64_t>(segments.size()) - 1)
-                                   : gradient_.reshaped({1, gradient_.size()});
+  const Tensor sums =
+      by_segments_ ? segment_sums_->slice(0, std::ssize(segments) - 1) : gradient_.reshaped({1, gradient_.size()});
   propagation_.backward(rows_, exchange_,
                         nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count())), dh,
                         segments, sums);

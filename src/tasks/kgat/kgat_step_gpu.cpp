@@ -90,8 +90,8 @@ void KgatStep::start_cf(ops::PairSource source, const ops::PoolDraw* draw, std::
 void KgatStep::start_kg(const KgBatch& batch, std::int64_t number, double lr, unsigned flags) {
   start_kg({.count = batch.count(), .columns = {batch.head, batch.relation, batch.tail, batch.other}}, nullptr, number,
            lr, flags);
-  const auto used = static_cast<std::int64_t>(batch.relations.size());
-  kg_gradient_.nodes = kg_gradient_.nodes.slice(0, static_cast<std::int64_t>(batch.rows().size()));
+  const auto used = std::ssize(batch.relations);
+  kg_gradient_.nodes = kg_gradient_.nodes.slice(0, std::ssize(batch.rows()));
   kg_gradient_.matrices = kg_gradient_.matrices.slice(0, used);
   kg_gradient_.translations = kg_gradient_.translations.slice(0, used);
 }

@@ -17,7 +17,7 @@ KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags
   profile::Phase phase("triples", result.compute);
   Arena& arena = next_arena();
   const std::int64_t size = batch.count(), d = net_.arch().embed_dim, k = net_.arch().relation_dim;
-  const auto chunks = static_cast<std::int64_t>(batch.chunks.size());
+  const auto chunks = std::ssize(batch.chunks);
   const DType dtype = net_.params().dtype();
   places_.clear();
   for (const std::int32_t use : batch.uses.use()) places_.push_back(batch.row_of_use(use));
@@ -68,7 +68,7 @@ void KgatStep::compute_chunks(const ops::RelationSamples& batch, ShardRange whic
   ops::RelationSamples samples = batch;
   samples.chunks = batch.chunks.subspan(first, count);
   ops::transr(stream_, samples, net_.embedding().value, net_.matrices().value, net_.translations().value,
-              options_.kg_l2, static_cast<std::int64_t>(batch.head.size()),
+              options_.kg_l2, std::ssize(batch.head),
               {.projected = {},
                .score = {},
                .drows = results.rows,
@@ -77,7 +77,7 @@ void KgatStep::compute_chunks(const ops::RelationSamples& batch, ShardRange whic
 }
 
 void KgatStep::share_chunks(const KgBatch& batch, const ChunkResults& results) {
-  const auto all = static_cast<std::int64_t>(batch.chunks.size());
+  const auto all = std::ssize(batch.chunks);
   const auto first_row = [&](std::int64_t c) {
     return c == all ? results.rows.rows() : 3 * batch.chunks[static_cast<std::size_t>(c)].first;
   };
@@ -93,8 +93,7 @@ Tensor KgatStep::sum_chunks(Arena& arena, const ChunkResults& results, const Use
                             std::span<const std::int64_t> relation_chunks) {
   const profile::Span span("sum_node_rows", profile::Kind::backward);
   const std::int64_t d = net_.arch().embed_dim, k = net_.arch().relation_dim;
-  const auto nodes = static_cast<std::int64_t>(uses.ptr.size()) - 1,
-             relations = static_cast<std::int64_t>(relation_chunks.size()) - 1;
+  const auto nodes = std::ssize(uses.ptr) - 1, relations = std::ssize(relation_chunks) - 1;
   const std::int64_t sizes[] = {nodes * d, relations * d * k, relations * k};
   const Tensor flat = allocate(arena, net_.params().dtype(), {sizes[0] + sizes[1] + sizes[2]});
   kg_gradient_ = {.nodes = flat.slice(0, sizes[0]).reshaped({nodes, d}),

@@ -93,7 +93,7 @@ void ReferenceData::read_interactions(const H5File& file) {
       std::sort(mine.begin(), mine.end());
       mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
       items.insert(items.end(), mine.begin(), mine.end());
-      ptr.push_back(static_cast<std::int64_t>(items.size()));
+      ptr.push_back(std::ssize(items));
     }
     return UserItems{ptr, items};
   };
@@ -245,7 +245,7 @@ class KgatVerification {
 
   OwnedTensor rows_of_h(const std::vector<std::int32_t>& nodes) {
     const Resident<std::int32_t> list(std::span<const std::int32_t>(nodes), device_);
-    OwnedTensor h(dtype_, {static_cast<std::int64_t>(nodes.size()), model_.net().arch().final_width()}, device_);
+    OwnedTensor h(dtype_, {std::ssize(nodes), model_.net().arch().final_width()}, device_);
     model_.propagation().gather(list.span(), h);
     Stream(device_).synchronize();  // the list is freed
     return h;
@@ -414,7 +414,7 @@ class KgatVerification {
     const std::vector<double> users = v_.reference("after_steps", group + "user");
     const std::int64_t items = reference_.data.items, width = model_.net().arch().final_width();
     const std::vector<std::int32_t> user_nodes(users.begin(), users.end());
-    const auto count = static_cast<std::int64_t>(users.size());
+    const auto count = std::ssize(users);
     const OwnedTensor of_items = rows_of_h(first_numbers(items)), of_users = rows_of_h(user_nodes);
     std::vector<double> scores;
     const std::vector<double> u = doubles(of_users), i = doubles(of_items);

@@ -40,7 +40,7 @@ void RankingMetrics::add(std::span<const std::int32_t> top, std::span<const std:
   }
   hit.resize(found);
   for (const std::int32_t item : relevant) is_relevant[static_cast<std::size_t>(item)] = 0;
-  const auto n = static_cast<std::int64_t>(relevant.size()), all_hits = static_cast<std::int64_t>(hit.size());
+  const auto n = std::ssize(relevant), all_hits = std::ssize(hit);
   double* out = sums;
   *out++ += 1;
   std::int64_t hits = 0;

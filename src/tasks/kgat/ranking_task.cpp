@@ -53,8 +53,7 @@ std::int64_t RankingTask::untrained_items() const {
 }
 
 std::int64_t RankingTask::size(Split split) const {
-  return split == Split::train ? data_.train.count()
-                               : static_cast<std::int64_t>(evaluated_[static_cast<std::size_t>(split)].size());
+  return split == Split::train ? data_.train.count() : std::ssize(evaluated_[static_cast<std::size_t>(split)]);
 }
 
 void RankingTask::begin_evaluation() {
@@ -78,7 +77,7 @@ void RankingTask::begin_evaluation() {
 }
 
 Tensor RankingTask::rows_of(Tape& tape, std::span<const std::int64_t> users) const {
-  const auto count = static_cast<std::int64_t>(users.size());
+  const auto count = std::ssize(users);
   const std::span<std::int32_t> list = allocate(tape.host_arena(), DType::i32, {count}).span<std::int32_t>();
   for (std::size_t i = 0; i < users.size(); ++i) list[i] = static_cast<std::int32_t>(first_user() + users[i]);
   const Tensor rows = tape.keep({count, width()}, tape.real_dtype());

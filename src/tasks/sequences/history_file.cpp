@@ -163,7 +163,7 @@ Histories read_histories(const std::string& path, const InteractionOptions& opti
       histories.item.push_back(events.items[k]);
       if (timed) raw.push_back(events.times[k].seconds);
     }
-    histories.offsets.push_back(static_cast<std::int64_t>(histories.item.size()));
+    histories.offsets.push_back(std::ssize(histories.item));
     histories.time.resize(histories.time.size() + raw.size());
     scale_times(raw, scale, std::span(histories.time).last(raw.size()));
   }

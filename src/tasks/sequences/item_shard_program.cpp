@@ -241,7 +241,7 @@ class ItemShardProgram final : public TrainingProgram {
     for (const std::vector<std::int32_t>* rows : {&input_, &pos_}) {
       for (const std::int32_t item : *rows) {
         const std::int64_t at = item - first_row;
-        if (item == 0 || at < 0 || at >= static_cast<std::int64_t>(slot_.size())) continue;
+        if (item == 0 || at < 0 || at >= std::ssize(slot_)) continue;
         if (std::int32_t& slot = slot_[static_cast<std::size_t>(at)]; slot == 0)
           slot = static_cast<std::int32_t>(++slots_);
       }
@@ -372,7 +372,7 @@ class ItemShardProgram final : public TrainingProgram {
       const auto places = [&](std::span<const std::int32_t> rows) {
         std::vector<std::int32_t> at;
         for (const std::int32_t item : rows) {
-          const bool own = item > 0 && item >= first_row && item - first_row < static_cast<std::int64_t>(slot_.size());
+          const bool own = item > 0 && item >= first_row && item - first_row < std::ssize(slot_);
           at.push_back(own ? static_cast<std::int32_t>(
                                  1 + (slot_[static_cast<std::size_t>(item - first_row)] - 1) * shards_ + shard)
                            : 0);
@@ -386,7 +386,7 @@ class ItemShardProgram final : public TrainingProgram {
       ops::embedding_backward(worker.stream, touched_, of_shard(dx_, shard), places(of_shard(input_, shard)),
                               net_.input_scale(), 0);
     });
-    for_each(threads_, static_cast<std::int64_t>(slot_.size()), [&](std::int64_t row, int) {
+    for_each(threads_, std::ssize(slot_), [&](std::int64_t row, int) {
       const std::int64_t slot = slot_[static_cast<std::size_t>(row)];
       if (slot == 0) return;
       std::vector<std::span<const T>> of_shards;

@@ -64,7 +64,7 @@ Tensor choose_users(DataMemory& data_memory, const SequenceData& data,
     if (accepts(data.n_train.data<std::int32_t>()[u], offsets[u + 1] - offsets[u]))
       users.push_back(static_cast<std::int32_t>(u));
   }
-  return data_memory.place(DType::i32, {static_cast<std::int64_t>(users.size())},
+  return data_memory.place(DType::i32, {std::ssize(users)},
                            [&](const Tensor& to) { std::copy(users.begin(), users.end(), to.data<std::int32_t>()); });
 }
 

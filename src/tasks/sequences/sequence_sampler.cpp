@@ -116,7 +116,7 @@ void PopularItems::draw(Arena& arena, std::uint64_t seed, std::int64_t step, DTy
 }
 
 SequenceBatch newest_batch(Arena& arena, const WindowShape& shape, std::span<const UserHistory> histories) {
-  const auto count = static_cast<std::int64_t>(histories.size());
+  const auto count = std::ssize(histories);
   const auto of = [&](std::int64_t b) { return histories[static_cast<std::size_t>(b)]; };
   const SequenceBatch batch =
       allocate_batch(arena, shape.slots, shape.timed, count, [&](std::int64_t b, std::int64_t& user) {

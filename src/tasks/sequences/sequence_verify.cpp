@@ -118,7 +118,7 @@ class ReferenceModel final : public ShardModel {
       if (b.time) b.time.data<std::int64_t>()[k] = from.time[m];
       b.targets += from.pos[m] != 0;
     }
-    const Shape drawn{static_cast<std::int64_t>(from.candidates.size())};
+    const Shape drawn{std::ssize(from.candidates)};
     b.candidates = allocate(arena, DType::i32, drawn), b.bias = allocate(arena, tape.real_dtype(), drawn);
     std::ranges::transform(from.candidates, b.candidates.data<std::int32_t>(),
                            [](std::int64_t item) { return static_cast<std::int32_t>(item); });
@@ -142,7 +142,7 @@ class ReferenceModel final : public ShardModel {
     return batches_.at(static_cast<std::size_t>(step)).pos[static_cast<std::size_t>(m)] != 0;
   }
   const SasRec& network() const { return net_; }
-  std::int64_t batches() const { return static_cast<std::int64_t>(batches_.size()); }
+  std::int64_t batches() const { return std::ssize(batches_); }
 
  private:
   struct Batch {

@@ -32,7 +32,7 @@ done
 run 85 on 2 "$LOCKSTEP" train --run-dir two $OPTIONS --run.max_hours 1e-9
 [[ $($MPIRUN --version) != *"Open MPI"* ]] || says_once 'mpirun now reports exit code 85 .*expected'
 
-# A run that ends within its first epoch and within its warm-up works, says so, and has a record of both kinds.
+# A run that ends within its first epoch and its warm-up succeeds, warns, and records the metrics of every split.
 SMALL="--data.path data.h5 --batch.size 50 --model.hidden_size 8"
 ok "$LOCKSTEP" train --run-dir smoke $SMALL --schedule.name cosine --schedule.unit step --schedule.warmup 100 --steps 3
 says 'the run ends within the warm-up of 100 steps, at 3 % of this rate' '^[0-9:]{8} +3/3 +0\.[0-9]+ +[0-9.e-]+\* '

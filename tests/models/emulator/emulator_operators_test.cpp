@@ -40,17 +40,6 @@ double dot(const std::vector<S>& a, const std::vector<S>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   return sum;
 }
-/// max |a - b| / max |b|
-template <class A, class B>
-double apart(const std::vector<A>& a, const std::vector<B>& b) {
-  double worst = 0, largest = 1e-300;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(difference <= worst)) worst = difference;
-    largest = std::max(largest, std::abs(static_cast<double>(b[i])));
-  }
-  return a.size() == b.size() ? worst / largest : kInfinity;
-}
 
 /// The network's equations, one node at a time.
 std::vector<double> plain_predict(const Emulator& e, const std::vector<double>& x) {
@@ -269,7 +258,7 @@ TEST_SUITE("models.emulator_operators") {
         for (std::int64_t node = 0; node < 60; ++node)
           for (std::int64_t i = 0; i < columns; ++i) equal &= to.at(node, i) == expected[to_size(node * columns + i)];
         CHECK(equal);
-        CHECK(std::count(v.begin(), v.end(), -77.0f) == static_cast<std::int64_t>(v.size()) - 60 * columns);
+        CHECK(std::count(v.begin(), v.end(), -77.0f) == std::ssize(v) - 60 * columns);
       };
       std::vector<float> vx, vdx, vdy, out;
       const StateView<const float> x = copy(c.x, 5, vx), dx = copy(c.dx, 5, vdx), dy = copy(c.dy, 2, vdy);

@@ -9,13 +9,9 @@
 namespace {
 
 constexpr Device kGpu{DeviceKind::cuda, 0};
-bool gpu_present() { return gpu_count() > 0; }
 
 HarArch arch_with(std::int64_t tokens) {
-  HarArch arch;
-  arch.channels = 3;
-  arch.patch = 8;
-  arch.length = 8 * tokens;
+  HarArch arch = {.channels = 3, .length = 8 * tokens, .patch = 8};
   arch.dim = 20;  // fills neither a warp nor a tile
   arch.layers = 2;
   arch.heads = 2;
@@ -108,7 +104,7 @@ void compare(const HarArch& arch, DType storage, std::int64_t windows, double dr
 }  // namespace
 
 TEST_SUITE("models.sequence_classifier_cuda") {
-  TEST_CASE("one operation computes what the layers compute, with the same draws" * doctest::skip(!gpu_present())) {
+  TEST_CASE("one operation computes what the layers compute, with the same draws" * doctest::skip(gpu_count() == 0)) {
     for (const std::int64_t tokens : {1, 5, 8, 24}) {
       HarArch arch = arch_with(tokens);
       arch.pre_norm = tokens != 5;
@@ -129,7 +125,7 @@ TEST_SUITE("models.sequence_classifier_cuda") {
   }
 
   TEST_CASE("a network without layers, scores or hidden layers agrees with the layers, too" *
-            doctest::skip(!gpu_present())) {
+            doctest::skip(gpu_count() == 0)) {
     HarArch arch = arch_with(4);
     arch.layers = 0;
     arch.pool = HarArch::Pool::mean;
@@ -138,7 +134,7 @@ TEST_SUITE("models.sequence_classifier_cuda") {
     compare(arch, DType::f64, 3, 0, 1e-12);
   }
 
-  TEST_CASE("gradients that several blocks sum agree with those of the layers" * doctest::skip(!gpu_present())) {
+  TEST_CASE("gradients that several blocks sum agree with those of the layers" * doctest::skip(gpu_count() == 0)) {
     for (const bool pre_norm : {true, false}) {
       HarArch arch = arch_with(8);
       arch.pre_norm = pre_norm;
@@ -148,7 +144,7 @@ TEST_SUITE("models.sequence_classifier_cuda") {
   }
 
   TEST_CASE("tokens of more columns than a lane loads ahead agree with those of the layers" *
-            doctest::skip(!gpu_present())) {
+            doctest::skip(gpu_count() == 0)) {
     for (const bool pre_norm : {true, false}) {
       HarArch arch = arch_with(5);
       arch.dim = 100;  // a lane has up to four columns
@@ -159,7 +155,7 @@ TEST_SUITE("models.sequence_classifier_cuda") {
     }
   }
 
-  TEST_CASE("gradient agrees with finite differences" * doctest::skip(!gpu_present())) {
+  TEST_CASE("gradient agrees with finite differences" * doctest::skip(gpu_count() == 0)) {
     for (const bool pre_norm : {true, false}) {
       HarArch arch = arch_with(3);
       arch.pre_norm = pre_norm;
@@ -174,7 +170,7 @@ TEST_SUITE("models.sequence_classifier_cuda") {
     }
   }
 
-  TEST_CASE("sizes beyond the limits take the layers" * doctest::skip(!gpu_present())) {
+  TEST_CASE("sizes beyond the limits take the layers" * doctest::skip(gpu_count() == 0)) {
     const Stream stream(kGpu);
     const auto has = [&](const auto& change) {
       ops::ClassifierSizes s{.windows = 4,

@@ -72,11 +72,7 @@ TEST_SUITE("prep.maze") {
 
   TEST_CASE("of several shortest ways the answer goes up before left, seen from the goal") {
     // An empty field: every draw's way first climbs from the goal to the start's row, then walks along it.
-    MazeRecipe recipe;
-    recipe.side = 6;
-    recipe.carved = false;
-    recipe.density = 0;
-    recipe.min_path = 2;
+    MazeRecipe recipe = {.side = 6, .carved = false, .density = 0, .min_path = 2};
     Below below(4, 0, "test");
     MazeGrid question, answer;
     int seen = 0;

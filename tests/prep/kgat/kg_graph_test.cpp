@@ -54,7 +54,7 @@ TEST_SUITE("prep.kg_graph") {
         for (std::int64_t e = graph.indptr[at(h)]; e < graph.indptr[at(h + 1)]; ++e)
           found.push_back({h, graph.tail[at(e)], graph.rel[at(e)]});
       CHECK(found == std::vector<Edge>(expected.begin(), expected.end()));
-      CHECK(set.sizes.ckg_triples() == static_cast<std::int64_t>(found.size()));
+      CHECK(set.sizes.ckg_triples() == std::ssize(found));
 
       CHECK(graph.rel_indptr.back() == set.sizes.ckg_triples());
       std::vector<std::int64_t> seen;
@@ -168,7 +168,7 @@ TEST_SUITE("prep.kg_graph") {
     const KgSet whole = parse_kg(train, "", "0 0 1\n");
     KgSet set = whole;
     set.valid = carve(set, 0.1, 5, "prep.kg.valid");
-    CHECK(set.sizes.train + static_cast<std::int64_t>(set.valid.item.size()) == whole.sizes.train);
+    CHECK(set.sizes.train + std::ssize(set.valid.item) == whole.sizes.train);
     const double share = static_cast<double>(set.valid.item.size()) / static_cast<double>(whole.sizes.train);
     CHECK(share == Approx(0.1).epsilon(0.1));  // 600 of 5986, +- 10 per standard deviation
     std::set<std::size_t> sizes;

@@ -146,7 +146,7 @@ TEST_SUITE("prep.kg_program") {
     check_mentions(prepare("kg -i atomic --where 'rating > 1' --test-fraction 0.5 --val-fraction 0.1 -o d.h5"),
                    "1 lines by --where 'rating > 1'");
     const auto parts = read("d.h5");
-    CHECK(parts.sizes.train + parts.sizes.test + static_cast<std::int64_t>(parts.valid.item.size()) == 4);
+    CHECK(parts.sizes.train + parts.sizes.test + std::ssize(parts.valid.item) == 4);
     CHECK(parts.sizes.test > 0);
     write_text("atomic/y.inter", inter);
     check_refused("kg -i atomic -o e.h5", 2, "'x.inter'", "'y.inter'", "--interactions");
@@ -193,7 +193,7 @@ TEST_SUITE("prep.kg_program") {
     CHECK(read("upstream.h5").ckg.random_walk == read("a.h5").ckg.random_walk);
     prepare("kg -i raw --val-fraction 0.2 --seed 3 -o valid.h5");
     const auto valid = read("valid.h5");
-    CHECK(valid.sizes.train + static_cast<std::int64_t>(valid.valid.item.size()) == read("a.h5").sizes.train);
+    CHECK(valid.sizes.train + std::ssize(valid.valid.item) == read("a.h5").sizes.train);
     CHECK(valid.valid.item.size() > 100);
     prepare("kg -i raw --val-fraction 0.2 --seed 3 -o again.h5");
     CHECK(read_text("valid.h5") == read_text("again.h5"));

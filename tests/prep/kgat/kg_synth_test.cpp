@@ -51,7 +51,7 @@ TEST_SUITE("prep.kg_synth") {
       }
       CHECK(hidden == rule.noise);
       CHECK(static_cast<std::int64_t>(set.train.of(user).size()) == rule.train_items + rule.noise);
-      CHECK(static_cast<std::int64_t>(tastes.size()) == rule.tastes_per_user);
+      CHECK(std::ssize(tastes) == rule.tastes_per_user);
       CHECK(static_cast<std::int64_t>(set.test.of(user).size()) == rule.test_items);
       for (const auto item : set.test.of(user)) {
         CHECK(planted_hidden(rule, item));
@@ -62,7 +62,7 @@ TEST_SUITE("prep.kg_synth") {
     std::map<std::int32_t, std::int32_t> taste_of;
     for (const auto& t : set.triples)
       if (t.relation == 0) CHECK(taste_of.emplace(t.head, t.tail).second);
-    CHECK(static_cast<std::int64_t>(taste_of.size()) == rule.items);
+    CHECK(std::ssize(taste_of) == rule.items);
   }
 
   TEST_CASE("in a planted graph triples find the hidden items, and interactions do no better than chance") {

@@ -7,14 +7,8 @@ using namespace lockstep::prep;
 
 namespace {
 GapSessions small() {
-  GapSessions what;
-  what.users = 400;
-  what.categories = 4;
-  what.clusters = 3;
-  what.members = 8;
-  what.min_length = 10;
-  what.max_length = 30;
-  what.seed = 5;
+  GapSessions what = {
+      .users = 400, .min_length = 10, .max_length = 30, .categories = 4, .clusters = 3, .members = 8, .seed = 5};
   return what;
 }
 

@@ -99,11 +99,8 @@ TEST_SUITE("tasks.constraint") {
     LocalDataMemory data_memory;
     const EmulatorContents contents = emulator_contents(200, 4, 2);
     const auto task = [&](const std::string& constraint) {
-      EmulatorTask::Options options;
-      options.dtype = DType::f64;
-      options.arch.hidden = 7;
-      options.loss.constraint = constraint;
-      options.loss.constraint_weight = 0.7;
+      EmulatorTask::Options options = {
+          .arch = {.hidden = 7}, .loss = {.constraint = constraint, .constraint_weight = 0.7}, .dtype = DType::f64};
       return std::make_unique<EmulatorTask>(options, read_data(contents, data_memory));
     };
     const auto metric = [](EmulatorTask& t, const std::string& name) {

@@ -19,12 +19,7 @@ struct Fixture {
   explicit Fixture(DType dtype = DType::f64, EmulatorLoss loss = {}, std::int64_t n = 200, std::int64_t n_out = 2)
       : contents(emulator_contents(n, 4, n_out)) {
     for (std::size_t r = 0; r < to_size(n); ++r) contents.y[r * to_size(n_out)] = static_cast<float>(r % 20) / 20;
-    EmulatorTask::Options options;
-    options.arch.hidden = 7;
-    options.arch.layers = 2;
-    options.dtype = dtype;
-    options.seed = 3;
-    options.loss = loss;
+    EmulatorTask::Options options = {.arch = {.hidden = 7, .layers = 2}, .loss = loss, .dtype = dtype, .seed = 3};
     model = std::make_unique<EmulatorTask>(options, read_data(contents, data_memory));
   }
   std::map<std::string, double> metrics(Split split, const std::vector<std::int64_t>& chunks) const {
@@ -38,8 +33,7 @@ struct Fixture {
     for (const std::int64_t row : rows)
       for (std::size_t i = 0; i < 4; ++i)
         z.push_back((static_cast<double>(contents.x[to_size(row) * 4 + i]) - 0.1) / 1.5);
-    const Var y = model->emulator().forward(
-        tape, tape.constant(Tensor::of(z.data(), {static_cast<std::int64_t>(rows.size()), 4})));
+    const Var y = model->emulator().forward(tape, tape.constant(Tensor::of(z.data(), {std::ssize(rows), 4})));
     std::vector<double> out(y.value().data<double>(), y.value().data<double>() + y.value().size());
     for (double& value : out) value = value * 2.0 - 0.2;
     return out;

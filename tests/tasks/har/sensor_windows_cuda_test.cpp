@@ -39,7 +39,7 @@ TEST_SUITE("tasks.sensor_windows_cuda") {
       }
     }
     CHECK(shifted > 3);
-    const auto count = static_cast<std::int64_t>(sequences.size());
+    const auto count = std::ssize(sequences);
     const Tensor exact = Tensor::of(expected.data(), {count, kUsed / 16, 16});
     Stream stream(kGpu);
     const auto pinned = [](const auto& values) {

@@ -29,7 +29,7 @@ void write(const fs::path& path, const Contents& c) {
     file.set_attribute("/", name, value);
   file.write_text("/source_names", {"easy", "hard"});
   const auto put = [&]<class T>(const std::string& name, const std::vector<T>& values, std::int64_t width) {
-    const auto n = static_cast<std::int64_t>(values.size());
+    const auto n = std::ssize(values);
     const auto shape = width > 1 ? std::vector<std::int64_t>{n / width, width} : std::vector<std::int64_t>{n};
     if (name != c.leave_out) file.write<T>("/train/all/" + name, values, shape);
   };
