@@ -153,7 +153,7 @@ std::filesystem::path CheckpointFolder::set_aside_after(std::int64_t step) const
     if (std::filesystem::exists(path) && step_inside(path) > step) later.push_back(path);
   }
   if (later.empty()) return {};
-  const std::filesystem::path place = next_previous(folder_.parent_path()) / folder_.filename();
+  std::filesystem::path place = next_previous(folder_.parent_path()) / folder_.filename();
   create_directories_on_disk(place);
   std::error_code failure;
   const auto move = [&](const std::filesystem::path& file) {
