@@ -85,11 +85,13 @@ done
 i=supervised
 KILLED_JOB=$work/$i "$LOCKSTEP" train --restarts 5 --launcher "$MPIRUN -n 3" --run-dir $i $(options emulator) >last.out 2>last.err &
 job=$!
-for records in 20 60; do
-  await $job last.err "record $records" test_records $i $records
-  kill -9 "$(process_of 1)" 2>/dev/null
+kill_after() { test_records $i "$1" && kill -9 "$(process_of 1)"; }
+seen=0
+for restart in 1 2; do
+  await $job last.err "record $((seen + 20)) of rank 1" kill_after $((seen + 20))
+  await $job last.err "restart $restart" grep -q "restart $restart of 5" last.err
+  seen=$(records $i)
 done
-await $job last.err "the second restart" grep -q 'restart 2 of 5' last.err
 kill -TERM $job
 wait $job
 code=$?
