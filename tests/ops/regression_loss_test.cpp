@@ -24,12 +24,13 @@ TEST_SUITE("ops.regression_loss") {
                              p.in("zero", shape, 0), p.real_in("no target", shape, 0), kind);
       };
       const auto definition = [&](Plain& r, Int rows, Int c) {
-        const auto y = r.in("y"), target = r.in("target"), loss = r.out("loss"), dy = r.out("dy");
+        const auto y = r.in("y"), target = r.in("target"), weights = r.in(weighted ? "weights" : "target"),
+                   loss = r.out("loss"), dy = r.out("dy");
         (void)r.out("loss of zero"), (void)r.out("dy of zero");
         for (Int m = 0; m < rows; ++m)
           for (Int i = 0; i < c; ++i) {
             const double d = y(m, i) - target(m, i), size = std::abs(d), sign = d > 0 ? 1 : -1,
-                         weight = weighted ? r.in("weights")(m) : 1;
+                         weight = weighted ? weights(m) : 1;
             const bool square = kind == Regression::mse, far = kind == Regression::mae || size >= 1;
             loss() += weight * (square ? d * d : kind == Regression::mae ? size : far ? size - 0.5 : d * d / 2);
             dy(m, i) = weight * (square ? 2 * d : far ? sign : d);
