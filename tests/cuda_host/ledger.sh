@@ -54,11 +54,11 @@ fi
 LOCKSTEP_CUDA_HOST_MULTIPROCESSORS=132 limits emulator \
   "nodes=1 launches=1 host_waits=0 memory=1.013 moved=2.92 longest=62 moved_bytes=7560000 bus_bytes=8384" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5
-limits emulator "nodes=29 launches=29 host_waits=0 memory=1.007 moved=1.02 longest=29 bus_bytes=296" \
+limits emulator "nodes=29 launches=29 host_waits=0 memory=1.007 moved=1.02 longest=29 bus_bytes=1064" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --optim.name sgd
-limits sasrec "nodes=59 launches=59 host_launches=1 host_waits=0 memory=1.003 moved=1.101 longest=52 bus_bytes=512" \
+limits sasrec "nodes=59 launches=59 host_launches=1 host_waits=0 memory=1.003 moved=1.101 longest=52 bus_bytes=576" \
   --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
-limits tisasrec "nodes=70 launches=70 host_launches=1 host_waits=0 memory=1.009 moved=1.172 longest=65 bus_bytes=512" \
+limits tisasrec "nodes=70 launches=70 host_launches=1 host_waits=0 memory=1.009 moved=1.172 longest=65 bus_bytes=576" \
   --config "$configs/tisasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
 limits har "nodes=16 launches=16 host_waits=0 memory=1.001 moved=1.78 longest=211 bus_bytes=16712" \
   --config "$configs/har-hapt.ini" --data.path har.h5 --batch.size 8
