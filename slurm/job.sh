@@ -76,9 +76,6 @@ MPIEXEC=${MPIEXEC:-mpirun}
 if [ "$LAUNCHER" != mpirun ] && [ -z "${SRUN_MPI:-}" ]; then
   case $(LOCKSTEP_MPI=never "$LOCKSTEP" --version 2>/dev/null) in *MPICH*) SRUN_MPI=pmi2 ;; *) SRUN_MPI=pmix ;; esac
 fi
-# Slurm's own choice, a ring for one fence of MPI_Init and a tree for the next, sometimes lets a rank leave MPI_Init
-# early: its first message crashes a rank that is not ready.
-export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-tree}
 # Sets the command that starts a program on every rank: on NODES nodes, without those of LOST (separated by commas).
 LOST=
 set_launch() {
