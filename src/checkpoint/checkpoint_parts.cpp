@@ -5,7 +5,6 @@
 
 #include "checkpoint/checkpoint_format.hpp"
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/hash.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/seal.hpp"
 
