@@ -202,6 +202,7 @@ struct SasRec::Pass {
   Var key_value_positions;  ///< TiSASRec: of keys and values, side by side; drawn once per step
   Tensor prepared_times;    ///< TiSASRec, on a GPU
   const Observer* watch = nullptr;
+  std::span<const std::int32_t> kept;  ///< the rows whose result is used, from the attention on; empty: all
 
   Pass(const SasRec& network, Tape& tape, const SequenceBatch& b, const SasRecDraws& d)
       : net(network),
@@ -232,9 +233,35 @@ struct SasRec::Pass {
         first_query(p.first_query),
         pairs(p.pairs),
         key_value_positions(both),
-        prepared_times(p.prepared_times) {}
+        prepared_times(p.prepared_times),
+        kept(p.kept) {}
 
   const SasRecArch& arch() const { return net.arch_; }
+  /// From now on only the newest row of each sample counts: the others are keys and values of the block that follows.
+  void keep_newest() {
+    const std::int64_t samples = std::ssize(rows.samples);
+    Arena& arena = t.host_arena();
+    const std::span<std::int32_t> last = allocate(arena, DType::i32, {samples}).span<std::int32_t>(),
+                                  item = allocate(arena, DType::i32, {samples}).span<std::int32_t>();
+    const std::span<std::int64_t> query = allocate(arena, DType::i64, {samples}).span<std::int64_t>();
+    for (std::size_t b = 0; b < last.size(); ++b) {
+      last[b] = static_cast<std::int32_t>(rows.offsets[b + 1] - 1);
+      item[b] = items[static_cast<std::size_t>(last[b])];
+      query[b] = last[b] - rows.offsets[b];
+    }
+    pairs = std::ssize(items);
+    kept = last, items = item, first_query = query;
+  }
+  /// The rows of x whose result is used.
+  Var keep(Var x) const {
+    if (kept.empty() || x.shape()[0] == std::ssize(kept)) return x;
+    const Shape& all = x.shape();
+    const std::int64_t count = std::ssize(kept), width = all.size() / all[0];
+    Var y = t.output(all.rank() == 2 ? Shape{count, width} : Shape{count, all[1], all[2]}, false);
+    ops::embedding_forward(t.stream(), y.value().reshaped({count, width}), x.value().reshaped({all[0], width}), kept,
+                           1);
+    return y;
+  }
   std::string path(const Block& b, const char* name) const { return join("block", &b - net.blocks_.data(), "/", name); }
   void note(const Block& b, const char* name, Var value) const {
     if (watch) (*watch)(path(b, name), value.value());
@@ -333,7 +360,9 @@ struct SasRec::Pass {
     if (arch().norm == Norm::original) return arch().mhc == Mhc::collapsed ? collapsed_original(b, x) : original(b, x);
     const bool pre = arch().norm == Norm::pre;
     const Var z = pre ? layernorm(t, x, b.attention_norm) : x;
-    const Var h = add_attention(b, x, heads(b, z, z));
+    const Var a = keep(heads(b, z, z));
+    x = keep(x);
+    const Var h = add_attention(b, x, a);
     const Var c = collapse(b.attention_site, x, pre ? h : layernorm(t, h, b.attention_norm));
     const Var g = add_feed_forward(b, c, pre ? layernorm(t, c, b.ffn_norm) : c);
     x = collapse(b.ffn_site, c, pre ? g : layernorm(t, g, b.ffn_norm));
@@ -342,14 +371,14 @@ struct SasRec::Pass {
   }
   Var original(const Block& b, Var x) const {
     const Var q = layernorm(t, x, b.attention_norm);
-    const Var z = layernorm(t, add_attention(b, q, heads(b, q, x)), b.ffn_norm);
+    const Var z = layernorm(t, add_attention(b, keep(q), keep(heads(b, q, x))), b.ffn_norm);
     return arch().ffn_residual ? add_feed_forward(b, z, z) : feed_forward(b, z);
   }
   /// Sub-layers without residuals: the hyper-connections replace them.
   Var collapsed_original(const Block& b, Var x) const {
-    const Var f = attention(b, heads(b, layernorm(t, x, b.attention_norm), x));
+    const Var f = attention(b, keep(heads(b, layernorm(t, x, b.attention_norm), x)));
     note(b, "attn_out", f);
-    const Var h = collapse(b.attention_site, x, f), z = layernorm(t, h, b.ffn_norm);
+    const Var h = collapse(b.attention_site, keep(x), f), z = layernorm(t, h, b.ffn_norm);
     x = collapse(b.ffn_site, z, feed_forward(b, z));
     note_sites(b, h, x);
     return x;
@@ -370,7 +399,7 @@ struct SasRec::Pass {
         },
         MhcResult::streams, watch, path(b, "attn/"));
     return mhc(
-        t, x, b.ffn_site, [&](Var u) { return feed_forward(b, layernorm(t, u, b.ffn_norm)); },
+        t, keep(x), b.ffn_site, [&](Var u) { return feed_forward(b, layernorm(t, u, b.ffn_norm)); },
         last ? MhcResult::sum : MhcResult::streams, watch, path(b, "ffn/"));
   }
   Shape shape_after(const Block& b) const {
@@ -396,8 +425,8 @@ void SasRec::prepare(Arena& arena, SequenceBatch& batch) const {
   }
 }
 
-Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& draws, const Observer* watch,
-                     Var* inputs) const {
+Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& draws, const Observer* watch, Var* inputs,
+                     bool newest) const {
   SequenceBatch prepared = batch;
   if (!batch.position && !batch.first_query) prepare(t.host_arena(), prepared);
   Pass pass(*this, t, prepared, draws);
@@ -405,6 +434,7 @@ Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& dra
   Var x = pass.embed(inputs);
   if (watch) (*watch)("embedded", x.value());
   for (const Block& b : blocks_) {
+    if (newest && &b == &blocks_.back()) pass.keep_newest();
     if (arch_.recompute && !watch) {
       x = recompute(
           t, pass.shape_after(b), {x, pass.key_value_positions}, b.params,
@@ -420,13 +450,7 @@ Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& dra
 }
 
 Tensor SasRec::newest(Tape& t, const SequenceBatch& batch) const {
-  const Var all = features(t, batch, {});
-  const std::int64_t count = batch.samples();
-  const Tensor last = allocate(t.host_arena(), DType::i32, {count}), out = t.keep({count, arch_.hidden});
-  for (std::int64_t b = 0; b < count; ++b)
-    last.data<std::int32_t>()[b] = static_cast<std::int32_t>(batch.begin.data<std::int64_t>()[b + 1] - 1);
-  ops::embedding_forward(t.stream(), out, all.value(), last.span<const std::int32_t>(), 1);
-  return out;
+  return features(t, batch, {}, nullptr, nullptr, true).value();
 }
 
 Var SasRec::loss(Tape& t, Var features, const SequenceBatch& batch) const {

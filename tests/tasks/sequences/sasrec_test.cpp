@@ -171,6 +171,26 @@ TEST_SUITE("tasks.sasrec") {
     for (const std::int64_t user : {0, 1}) CHECK(last(packed_net, user) == last(more, user));
   }
 
+  TEST_CASE("the newest token's features are those of the whole pass, in every bit") {
+    LocalDataMemory data_memory;
+    const SequenceData data = read_set(gap_sessions(6), data_memory);
+    std::vector<UserHistory> histories;
+    for (const std::int64_t user : {3, 0, 5}) histories.push_back(data.history(user, Seen::training));
+    int variant = 0;
+    for (const SasRecArch& form : variants())
+      for (const bool recompute : {false, true}) {
+        CAPTURE(variant++);
+        SasRecArch arch = form;
+        arch.recompute = recompute;
+        const SasRec net(arch, DType::f32, 4);
+        OwnTape tape(net.params());
+        const SequenceBatch batch = newest_batch(tape.arena(), arch.window(), histories);
+        const Tensor all = net.features(tape, batch, {}).value(), newest = net.newest(tape, batch);
+        REQUIRE(newest.shape() == Shape{std::ssize(histories), arch.hidden});
+        for (std::int64_t b = 0; b < std::ssize(histories); ++b)
+          CHECK(same_bits(newest.slice(b, 1), all.slice(batch.begin.data<std::int64_t>()[b + 1] - 1, 1)));
+      }
+  }
   TEST_CASE("recomputing blocks changes no bit of loss and gradient, and takes less memory") {
     LocalDataMemory data_memory;
     const SequenceData data = read_set(gap_sessions(12), data_memory);

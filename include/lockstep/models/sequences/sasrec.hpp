@@ -126,8 +126,9 @@ class SasRec {
   ///          log_feats
   /// inputs   if not null, receives the items' embeddings as a variable of the tape: their gradient stays there and
   ///          does not reach the item table
+  /// newest   only the newest token of each sample: (B, C), without a gradient; the last block computes no other row
   Var features(Tape& tape, const SequenceBatch& batch, const SasRecDraws& draws, const Observer* watch = nullptr,
-               Var* inputs = nullptr) const;
+               Var* inputs = nullptr, bool newest = false) const;
   /// The features of each sample's newest token, without dropout. shapes  (B, C)
   Tensor newest(Tape& tape, const SequenceBatch& batch) const;
   /// The factor of a table row as an input.
