@@ -287,25 +287,28 @@ Tensor SequenceTask::states(Tape& tape, std::span<const UserHistory> histories) 
 
 namespace {
 
-/// One user's contribution to the sums. `place` is the number of candidates with a greater score than the target.
-struct UserMetrics {
-  std::int64_t place = 0, ties = 0, candidates = 0;
-  double loss = 0;
+/// The target's rank among the candidates: how many of these have a greater score, and how many the same.
+struct Rank {
+  std::int64_t greater = 0, ties = 0, candidates = 0;
 
   template <class T>
-  UserMetrics(T target, std::span<const T> others) {
-    double negative = 0;
+  Rank(T target, std::span<const T> others) {
     for (const T score : others) {
-      if (score == -std::numeric_limits<T>::infinity()) continue;
-      ++candidates;
-      place += score > target;
+      candidates += score != -std::numeric_limits<T>::infinity();
+      greater += score > target;
       ties += score == target;
-      negative += softplus(static_cast<double>(score));
     }
-    loss = softplus(-static_cast<double>(target));
-    if (candidates > 0) loss += negative / static_cast<double>(candidates);
   }
 };
+
+/// The binary cross-entropy of the target and the mean one of the candidates.
+template <class T>
+double cross_entropy(T target, std::span<const T> others, std::int64_t candidates) {
+  double negative = 0;
+  for (const T score : others)
+    if (score != -std::numeric_limits<T>::infinity()) negative += softplus(static_cast<double>(score));
+  return softplus(-static_cast<double>(target)) + (candidates > 0 ? negative / static_cast<double>(candidates) : 0);
+}
 
 }  // namespace
 
@@ -344,24 +347,26 @@ void SequenceTask::add(const Ranked& ranked, const Tensor& scores, const Tensor&
           for (const std::int32_t item : data_.items(who, Seen::everything)) all[item] = kLeftOut;
       }
       double* to = sums + 4;
+      const auto others = [&](bool all) -> std::span<const T> {
+        return all ? everything.slice(at, 1).span<T>() : row.subspan(1);
+      };
       const auto rank = [&](bool all) {
-        const std::span<const T> others = all ? everything.slice(at, 1).span<T>() : row.subspan(1);
-        const UserMetrics user(row[0], others);
+        const Rank user(row[0], others(all));
         for (const std::int64_t k : ranking.at) {
-          if (user.place < k) {
-            to[0] += 1 / std::log2(static_cast<double>(user.place + 2));
+          if (user.greater < k) {
+            to[0] += 1 / std::log2(static_cast<double>(user.greater + 2));
             to[1] += 1;
-            to[2] += 1 / static_cast<double>(user.place + 1);
+            to[2] += 1 / static_cast<double>(user.greater + 1);
           }
           to += 3;
         }
         return user;
       };
-      const UserMetrics user = rank(ranking.full);
+      const Rank user = rank(ranking.full);
       sums[0] += 1;
       sums[1] += static_cast<double>(user.candidates);
       sums[2] += static_cast<double>(user.ties);
-      sums[3] += user.loss;
+      sums[3] += cross_entropy(row[0], others(ranking.full), user.candidates);
       if (ranking.both) rank(!ranking.full);
     }
   });
