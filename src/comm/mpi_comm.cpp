@@ -70,7 +70,9 @@ class MpiComm final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   const char* backend() const override { return "mpi"; }
-  CommContext& context() { return context_; }
+  void wait_failed(const std::string& why, bool late) override {
+    if (context_.wait_failed) context_.wait_failed(why, late);
+  }
   void all_reduce(Numbers values, ReduceOp op, const char* what) override {
     std::visit([&](auto span) { reduce(span, op, what); }, values);
   }
@@ -496,11 +498,6 @@ class MpiComm final : public Communicator {
 };
 
 }  // namespace
-
-CommContext* context_of(Communicator& comm) {
-  auto* processes = dynamic_cast<MpiComm*>(&comm);
-  return processes == nullptr ? nullptr : &processes->context();
-}
 
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, const char* channel, CommContext& context,
                                                     NodePath node_path) {

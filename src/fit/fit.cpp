@@ -26,7 +26,6 @@ struct Codes {
 };
 
 int code_of(const Error& error, const Codes& codes) {
-  if (dynamic_cast<const LostRank*>(&error) != nullptr) return LSFIT_ERR_LOST;
   if (dynamic_cast<const OutOfMemory*>(&error) != nullptr) return LSEM_ERR_MEMORY;
   return error.fault() == Fault::usage ? LSEM_ERR_ARGUMENT : error.fault() == Fault::data ? codes.data : codes.internal;
 }
@@ -164,6 +163,8 @@ int lsfit_open(MPI_Comm comm, const char* config, int n_in, int n_out, const cha
     try {
       *session =
           new lsfit_session{{&comm, text_of(config), n_in, n_out, text_of(names), text_of(units)}, nullptr, {}, "", {}};
+    } catch (const LostRank& error) {
+      throw Failure(LSFIT_ERR_LOST, error.what());
     } catch (const Error& error) {
       throw Failure(code_of(error, {.data = LSEM_ERR_ARGUMENT}), error.what());
     }

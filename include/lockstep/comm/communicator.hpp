@@ -94,6 +94,9 @@ class Communicator {
                                                     std::span<const std::int64_t> from_sizes, std::span<std::byte> into,
                                                     const char* what);
   virtual void barrier(const char* what) = 0;
+  /// A wait for the other ranks by other means, such as NCCL, has failed. If the ranks are processes, ends the job.
+  /// late  whether the deadline has passed
+  virtual void wait_failed(const std::string& /*why*/, bool /*late*/) {}
 
   /// As all_gather_known and all_to_all_known, but exchange the lengths first: only the sender needs to know them.
   Gathered all_gather(std::span<const std::byte> mine, const char* what);
