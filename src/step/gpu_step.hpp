@@ -235,15 +235,22 @@ class GpuStep {
     host.reset();
     const std::size_t head = sizeof(GpuStepRecord) + RankReport::size_bytes(micros_);
     half.record = static_cast<std::byte*>(host.allocate(head));
+    Work work{.batch = batch, .parts = {}, .key = {}};
+    std::int64_t most = 0;  // rows of the largest part of any rank
+    for (std::int64_t m = 0; m < micro_batches(batch); ++m)
+      for (int rank = 0; rank < comm_.size(); ++rank) {
+        Shard part = rank_part(batch, m, rank);
+        if (model_.draws()) part.counts = model_.count_rows(part, {});
+        most = std::max(most, part.counts.rows);
+        if (rank == comm_.rank()) work.parts.push_back(part);
+      }
     // Without the whole batch, two batches could have equal keys on a rank that has few samples, but not on others.
-    const std::int64_t capacity = token_capacity_for(batch);
-    Work work{.batch = batch, .parts = {}, .key = {batch.count, batch.micro, capacity}};
+    work.key = {batch.count, batch.micro, token_capacity(most)};
     bool staged = false;
-    for (std::int64_t m = 0; m < micro_batches(batch); ++m) {
-      Shard part = rank_part(batch, m, comm_.rank());
+    for (Shard& part : work.parts) {
       // With a row exchange the host must know the rows that it sends: no graphs, and samples drawn by the host.
       part.step_on_gpu = rows_.on() ? nullptr : &record()->step;
-      part.token_capacity = capacity;
+      part.token_capacity = token_capacity(most);
       work.key.push_back(part.count);
       if (part.count > 0 && model_.draws()) {
         const DrawnShard& drawn = model_.draw(host, part);
@@ -253,18 +260,9 @@ class GpuStep {
         work.weight += drawn.weight;
         work.key.insert(work.key.end(), drawn.shape.begin(), drawn.shape.end());
       }
-      work.parts.push_back(part);
     }
     work.staged_bytes = staged ? host.mark().used_before + host.mark().used_in_block : head;
     return work;
-  }
-
-  /// Shard::token_capacity of all ranks: that of the largest part.
-  std::int64_t token_capacity_for(const GlobalBatch& batch) const {
-    std::int64_t most = 0;
-    for (std::int64_t m = 0; m < micro_batches(batch) && model_.draws(); ++m)
-      for (int rank = 0; rank < comm_.size(); ++rank) most = std::max(most, model_.rows(rank_part(batch, m, rank), {}));
-    return token_capacity(most);
   }
 
   /// Whether all ranks say so, if they agree on their graphs.

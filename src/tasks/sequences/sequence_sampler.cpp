@@ -80,15 +80,15 @@ SequenceBatch training_batch(Arena& arena, const SequenceData& data, const Windo
   return batch;
 }
 
-WindowCounts count_windows(const SequenceData& data, const WindowShape& shape, const Shard& shard,
-                           std::span<std::int64_t> tokens_each) {
+RowCounts count_windows(const SequenceData& data, const WindowShape& shape, const Shard& shard,
+                        std::span<std::int64_t> tokens_each) {
   const Permutation order(data.size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
-  WindowCounts counts;
+  RowCounts counts;
   for (std::int64_t b = 0; b < shard.count; ++b) {
     const ops::HistorySample sample = history_sample(data, data.user(Split::train, order(shard.first + b)));
     const std::int64_t tokens = tokens_of(shape, sample.items - 1);
     if (!tokens_each.empty()) tokens_each[static_cast<std::size_t>(b)] = tokens;
-    counts.tokens += tokens;
+    counts.rows += tokens;
     counts.pairs += tokens * (tokens + 1) / 2;
     counts.targets += sample.targets(shape.slots);
   }

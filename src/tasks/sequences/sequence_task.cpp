@@ -192,15 +192,15 @@ std::unique_ptr<TrainingProgram> SequenceTask::make_program(World& world, const 
   return make_item_shard_program(world, config, *this, threads);
 }
 
-std::int64_t SequenceTask::rows(const Shard& shard, std::span<std::int64_t> each) const {
-  return network_.arch().padded() ? 0 : count_windows(data_, network_.arch().window(), shard, each).tokens;
+RowCounts SequenceTask::count_rows(const Shard& shard, std::span<std::int64_t> each) const {
+  return network_.arch().padded() ? RowCounts{} : count_windows(data_, network_.arch().window(), shard, each);
 }
 
 /// The host's draws for a training pass: a batch, or the inputs of the kernels that make one.
 struct SequenceTask::Drawn : DrawnShard {
   ops::RowDraw samples;
   const SequenceBatch* batch = nullptr;
-  WindowCounts counts = {};
+  RowCounts counts = {};
 };
 
 const DrawnShard& SequenceTask::draw(Arena& host, const Shard& shard) const {
@@ -208,7 +208,7 @@ const DrawnShard& SequenceTask::draw(Arena& host, const Shard& shard) const {
   auto& drawn = *new (host.allocate(sizeof(Drawn))) Drawn{
       {.staged = true}, {.order = order, .seed = shard.seed, .first = shard.first, .count = shard.count}};
   if (on_gpu_ && shard.step_on_gpu != nullptr) {  // a graph may repeat the pass, and only kernels read the batch
-    drawn.counts = count_windows(data_, network_.arch().window(), shard);
+    drawn.counts = shard.counts.rows > 0 ? shard.counts : count_windows(data_, network_.arch().window(), shard);
     drawn.weight = static_cast<double>(drawn.counts.targets);
     drawn.shape = {1};
     return drawn;
@@ -225,7 +225,7 @@ SequenceBatch SequenceTask::windows_on_gpu(Tape& tape, const Shard& shard, const
   const auto array = [&](DType dtype, Shape shape) { return tape.keep(shape, dtype); };
   SequenceBatch batch;
   batch.slots = arch.slots;
-  batch.token_capacity = shard.token_capacity > 0 ? shard.token_capacity : drawn.counts.tokens;
+  batch.token_capacity = shard.token_capacity > 0 ? shard.token_capacity : drawn.counts.rows;
   batch.targets = drawn.counts.targets;
   batch.pairs = drawn.counts.pairs;
   const Shape tokens{batch.token_capacity}, samples{shard.count};
