@@ -98,7 +98,7 @@ int observe(lsfit_session* s, long n, const S* const* x, const long* sx, const S
       const Fields<const S> fields{data, strides, static_cast<int>(count)};
       check_fields(fields, n, what, false);
       if (StateView<const S> view; as_view(fields, view)) return view;
-      copy.resize(static_cast<std::size_t>(n * count));
+      copy.resize(n * count);
       if (n > 0) gather(fields, 0, n, copy.data());
       return StateView<const S>{copy.data(), count, 1};
     };
@@ -115,7 +115,7 @@ struct GpuState {
            long variable)
       : view(gpu_view(what, data, node, variable)) {
     if (stays) return;
-    values.resize(static_cast<std::size_t>((n - 1) * node + (count - 1) * variable + 1));
+    values.resize((n - 1) * node + (count - 1) * variable + 1);
     copy_bytes(stream, values.data(), data, values.size() * sizeof(S));
     view.data = values.data();
   }

@@ -64,7 +64,7 @@ class GpuStep {
     for (const Param& p : model.params().all()) {
       std::size_t bucket = 0;
       while (p.offset < ranges_[bucket].begin || p.offset >= ranges_[bucket].end) ++bucket;
-      bucket_of_[static_cast<std::size_t>(p.index)] = bucket;
+      bucket_of_[p.index] = bucket;
       if (p.trainable) ++params_in_[bucket];
     }
     for (std::size_t b = 0; b < ranges_.size(); ++b) names_.push_back(join("gradient bucket ", b));
@@ -362,7 +362,7 @@ class GpuStep {
     const Arena::Mark begin = arena_.mark();
     for (std::int64_t m = 0; m < micros; ++m) {
       const bool last = m + 1 == micros;
-      const Shard& part = work.parts[static_cast<std::size_t>(m)];
+      const Shard& part = work.parts[m];
       if (part.count == 0) {
         if (last) send_report();
         continue;
@@ -423,15 +423,15 @@ class GpuStep {
         const Tensor own = rows.slice(part.first - batch.first, part.count);
         from.emplace_back(static_cast<std::byte*>(own.raw()), own.size_bytes());
       }
-      const std::span<const std::byte> mine = std::exchange(from[static_cast<std::size_t>(comm_.rank())], {});
+      const std::span<const std::byte> mine = std::exchange(from[comm_.rank()], {});
       std::vector<std::span<const std::byte>> to(from.size(), mine);
-      to[static_cast<std::size_t>(comm_.rank())] = {};  // already in place
+      to[comm_.rank()] = {};  // already in place
       reduce_->exchange(stream_, from, to, what);
     }
   }
 
   void ready(const Param& p) {
-    --missing_[bucket_of_[static_cast<std::size_t>(p.index)]];
+    --missing_[bucket_of_[p.index]];
     rows_.ready(p);
     while (started_ < ranges_.size() && missing_[started_] == 0 && rows_.may_pack(started_)) reduce_next();
   }

@@ -38,8 +38,7 @@ struct Gathered {
   std::vector<std::int64_t> begin;  ///< rank r contributed bytes [begin[r], begin[r + 1])
   int ranks() const { return begin.empty() ? 0 : static_cast<int>(begin.size()) - 1; }
   std::span<const std::byte> of(int rank) const {
-    return std::span(bytes).subspan(static_cast<std::size_t>(begin[rank]),
-                                    static_cast<std::size_t>(begin[rank + 1] - begin[rank]));
+    return std::span(bytes).subspan(begin[rank], begin[rank + 1] - begin[rank]);
   }
 };
 

@@ -44,15 +44,13 @@ class ReferenceModel final : public HrmTask {
 
  protected:
   void read_batch(const Shard& shard, std::int64_t first, std::span<PuzzleExample> rows) const override {
-    const PuzzlePart& part = data().train[static_cast<std::size_t>(shard.step)];
+    const PuzzlePart& part = data().train[shard.step];
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const std::int64_t row = first + static_cast<std::int64_t>(i);
       rows[i] = {.part = &part, .row = row, .identifier = part.puzzle_identifiers.data<std::int32_t>()[row]};
     }
   }
-  std::int64_t least_steps(const Shard& shard, std::int64_t slot) const override {
-    return least_[static_cast<std::size_t>(shard.step)][static_cast<std::size_t>(slot)];
-  }
+  std::int64_t least_steps(const Shard& shard, std::int64_t slot) const override { return least_[shard.step][slot]; }
   void observe(Tape& t, const Shard& shard, const Hrm::Output& out, const Tensor& next) const override {
     const auto keep = [&](const Tensor& all, const Tensor& part) {
       const Tensor to = all.slice(shard.first % batch(), shard.count);
@@ -245,7 +243,7 @@ class NetworkCheck {
     std::int64_t first = 0;
     for (const PuzzlePart& part : model_.data().test) {
       OwnTape tape(model_.network().params());
-      std::vector<double> sums(static_cast<std::size_t>(model_.sum_count()), 0);
+      std::vector<double> sums(model_.sum_count(), 0);
       model_.evaluate(tape, Split::test, first, part.examples(), sums.data());
       first += part.examples();
       for (const Metric& m : model_.metrics(Split::test, sums))

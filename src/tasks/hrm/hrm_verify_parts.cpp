@@ -167,8 +167,8 @@ void verify_hrm_sampler(Verifier& v, const H5File& file) {
                                     std::make_unique<RecordedDraws>(part, file, "/sampler/draws/" + iteration));
         const std::int64_t share = batch / (world.back() - '0'), first = share * (rank.back() - '0');
         std::vector<double> inputs, labels, identifiers;
-        std::vector<PuzzleExample> rows(static_cast<std::size_t>(share));
-        std::vector<std::int32_t> in(static_cast<std::size_t>(shape[1])), out(in.size());
+        std::vector<PuzzleExample> rows(share);
+        std::vector<std::int32_t> in(shape[1]), out(in.size());
         for (std::int64_t b = 0; b < batches.count(); ++b) {
           batches.rows(b, first, rows);
           for (const PuzzleExample& row : rows) {

@@ -51,12 +51,12 @@ class BprmfProgram final : public TrainingProgram {
     for (std::int32_t& user : users_) user -= static_cast<std::int32_t>(items);
     drawing.end();
 
-    Arena& arena = arenas_[static_cast<std::size_t>(arena_ = 1 - arena_)];
+    Arena& arena = arenas_[arena_ = 1 - arena_];
     arena.reset();
     const ops::RankedPairs pairs = batch_.pairs();
     const auto [user, liked, other, use_ptr, use, of_items, of_users] =
         for_kernels(stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use,
-                    std::span(rows).first(static_cast<std::size_t>(split)), std::span<const std::int32_t>(users_));
+                    std::span(rows).first(split), std::span<const std::int32_t>(users_));
     adam_.catch_up(model_.items(), of_items);
     adam_.catch_up(model_.users(), of_users);
     const auto count = std::ssize(rows);

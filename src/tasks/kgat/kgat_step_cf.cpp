@@ -62,9 +62,7 @@ void KgatStep::backward_cf(const ShardRange& own, std::span<const std::int32_t> 
       by_segments_ ? bounds(own_segments()) : std::vector<std::int64_t>{0, graph_.nodes};
   const Tensor sums =
       by_segments_ ? segment_sums_->slice(0, std::ssize(segments) - 1) : gradient_.reshaped({1, gradient_.size()});
-  propagation_.backward(rows_, exchange_,
-                        nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count())), dh,
-                        segments, sums);
+  propagation_.backward(rows_, exchange_, nodes.subspan(own.begin, own.count()), dh, segments, sums);
   if (by_segments_) sum_segments(sums);
 }
 
@@ -95,10 +93,10 @@ double KgatStep::norm_cf() const {
     const double norm = gradient_norm(t, {{0, t.size()}});
     return norm * norm;
   };
-  std::vector<double> all(static_cast<std::size_t>(cut.segments()));
+  std::vector<double> all(cut.segments());
 #pragma omp parallel for schedule(dynamic) if (!on_gpu())
   for (std::int64_t s = segments.begin; s < segments.end; ++s)
-    all[static_cast<std::size_t>(s)] = square_norm(dx0_.slice(cut.begin(s), cut.begin(s + 1) - cut.begin(s)));
+    all[s] = square_norm(dx0_.slice(cut.begin(s), cut.begin(s + 1) - cut.begin(s)));
   const auto part = [&](int r) { return ShardRange{cut.first_segment(r), cut.first_segment(r + 1)}; };
   if (exchange_.partitioned()) all_gather_parts(comm_, std::span(all), part, "gradient norm");
   return std::sqrt(std::accumulate(all.begin(), all.end(), square_norm(gradient_)));

@@ -28,7 +28,7 @@ KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags
                   std::span<const std::int32_t>(batch.relations), std::span<const std::int64_t>(batch.uses.use_ptr()),
                   std::span<const std::int64_t>(places_), std::span<const std::int64_t>(batch.relation_chunks));
   const ShardRange own = own_range(batch.rows());
-  const auto own_nodes = nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count()));
+  const auto own_nodes = nodes.subspan(own.begin, own.count());
   adam_kg_.catch_up(net_.embedding(), own_nodes);
   adam_kg_.catch_up(net_.translations(), relations);
   adam_kg_.catch_up(net_.matrices(), relations);
@@ -78,9 +78,7 @@ void KgatStep::compute_chunks(const ops::RelationSamples& batch, ShardRange whic
 
 void KgatStep::share_chunks(const KgBatch& batch, const ChunkResults& results) {
   const auto all = std::ssize(batch.chunks);
-  const auto first_row = [&](std::int64_t c) {
-    return c == all ? results.rows.rows() : 3 * batch.chunks[static_cast<std::size_t>(c)].first;
-  };
+  const auto first_row = [&](std::int64_t c) { return c == all ? results.rows.rows() : 3 * batch.chunks[c].first; };
   exchange_.share_chunks(results.rows, all, first_row, "triples' gradients of nodes");
   exchange_.share_chunks(results.relations, all, std::identity(), "triples' gradients of relations");
 

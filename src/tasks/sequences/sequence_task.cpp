@@ -44,7 +44,7 @@ std::string users_text(const SequenceData& data, const std::vector<std::int32_t>
   const std::vector<std::string> ids = SequenceNames::read(H5File::open(data.path)).users;
   const std::span<const std::int32_t> first = std::span(users).first(std::min(kMost, users.size()));
   return join(users.size(), users.size() == 1 ? " user" : " users", " ", who, " (",
-              listed(first, ", ", [&](std::int32_t user) { return "'" + ids[static_cast<std::size_t>(user)] + "'"; }),
+              listed(first, ", ", [&](std::int32_t user) { return "'" + ids[user] + "'"; }),
               users.size() > kMost ? join(" and ", users.size() - kMost, " more") : "", ")");
 }
 
@@ -70,7 +70,7 @@ void SequenceTask::choose_evaluated() {
   const std::int64_t samples = data_.size(Split::validation);  // those of the test split, too
   const auto user_of = [&](std::int64_t s) { return data_.user(Split::validation, s); };
   // Of each user the number of rivals, and whether the held-out items recur.
-  std::vector<double> facts(static_cast<std::size_t>(3 * samples));
+  std::vector<double> facts(3 * samples);
   const auto add = [&](std::int64_t s) {
     double* to = facts.data() + 3 * s;
     to[0] = static_cast<double>(rivals().count(user_of(s)));
@@ -108,7 +108,7 @@ void SequenceTask::choose_evaluated() {
 std::int64_t SequenceTask::evaluated_user(Split split, std::int64_t sample) const {
   const std::vector<std::int32_t>& all = evaluated_[static_cast<std::size_t>(split)].users;
   const bool drawn = size(split) < std::ssize(all);
-  return all[static_cast<std::size_t>(drawn ? Permutation(std::ssize(all), options_.seed, 0)(sample) : sample)];
+  return all[drawn ? Permutation(std::ssize(all), options_.seed, 0)(sample) : sample];
 }
 
 void SequenceTask::reads(const Shard& shard, std::vector<std::int64_t>& rows) const {
@@ -316,7 +316,7 @@ SequenceTask::Ranked SequenceTask::ranked(Tape& tape, Split split, std::int64_t 
   const Tensor items = allocate(tape.host_arena(), DType::i32, {count, 1 + drawn});
   for (std::int64_t b = 0; b < count; ++b) {
     const std::int64_t user = evaluated_user(split, first + b);
-    users[static_cast<std::size_t>(b)] = user;
+    users[b] = user;
     const std::span<std::int32_t> row = items.slice(b, 1).span<std::int32_t>();
     row[0] = data_.target(split, user);
     if (drawn > 0) rivals().draw(user, row[0], options_.seed, row.subspan(1));
@@ -388,14 +388,13 @@ std::vector<Baseline> SequenceTask::baselines() const {
   const std::size_t items = counts_.size();
   const std::vector<std::int32_t> popular = by_count(counts_);
   std::vector<double> score(items);  // distinct, so that nothing ties with the target
-  for (std::size_t place = 0; place < items; ++place)
-    score[static_cast<std::size_t>(popular[place])] = -static_cast<double>(place);
+  for (std::size_t place = 0; place < items; ++place) score[popular[place]] = -static_cast<double>(place);
   const auto evaluate = [this, score = std::move(score)](Tape& tape, Split split, std::int64_t first,
                                                          std::int64_t count, double* sums) {
     const Ranked rows = ranked(tape, split, first, count);
     const Tensor scores = allocate(tape.host_arena(), DType::f64, rows.items.shape());
     std::ranges::transform(rows.items.span<const std::int32_t>(), scores.data<double>(),
-                           [&](std::int32_t item) { return score[static_cast<std::size_t>(item)]; });
+                           [&](std::int32_t item) { return score[item]; });
     Tensor everything;
     if (ranks_all()) {
       everything = allocate(tape.host_arena(), DType::f64, {count, data_.n_items + 1});
