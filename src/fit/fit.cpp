@@ -20,7 +20,7 @@ struct lsfit_session {
 
 namespace {
 
-/// The codes of errors in an input and of this program's own, which depend on the call.
+/// The codes of errors in the input and inside the library; they depend on the call.
 struct Codes {
   int data = LSEM_ERR_NOT_FINITE, internal = LSEM_ERR_INTERNAL;
 };
