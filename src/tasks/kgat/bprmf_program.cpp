@@ -56,7 +56,7 @@ class BprmfProgram final : public TrainingProgram {
     const ops::RankedPairs pairs = batch_.pairs();
     const auto [user, liked, other, use_ptr, use, of_items, of_users] =
         for_kernels(stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use,
-                    std::span(rows).first(split), std::span<const std::int32_t>(users_));
+                    std::span(rows).first(split), users_);
     adam_.catch_up(model_.items(), of_items);
     adam_.catch_up(model_.users(), of_users);
     const auto count = std::ssize(rows);

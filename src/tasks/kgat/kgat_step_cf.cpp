@@ -23,8 +23,8 @@ KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, doub
   rows_.place(stream_, arena);
   placing.end();
   const ops::RankedPairs pairs = batch.pairs();
-  const auto [user, liked, other, use_ptr, use, nodes] = for_kernels(
-      stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use, std::span(batch.rows()));
+  const auto [user, liked, other, use_ptr, use, nodes] =
+      for_kernels(stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use, batch.rows());
   const KgatPropagation::Noise noise = {.message_dropout = options_.message_dropout,
                                         .node_dropout = options_.node_dropout,
                                         .seed = options_.seed,

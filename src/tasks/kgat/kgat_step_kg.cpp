@@ -22,11 +22,8 @@ KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags
   places_.clear();
   for (const std::int32_t use : batch.uses.use()) places_.push_back(batch.row_of_use(use));
   const auto [all_chunks, head, tail, other, nodes, relations, use_ptr, places, relation_chunks] =
-      for_kernels(stream_, arena, std::span<const ops::RelationChunk>(batch.chunks),
-                  std::span<const std::int32_t>(batch.head), std::span<const std::int32_t>(batch.tail),
-                  std::span<const std::int32_t>(batch.other), std::span<const std::int32_t>(batch.rows()),
-                  std::span<const std::int32_t>(batch.relations), std::span<const std::int64_t>(batch.uses.use_ptr()),
-                  std::span<const std::int64_t>(places_), std::span<const std::int64_t>(batch.relation_chunks));
+      for_kernels(stream_, arena, batch.chunks, batch.head, batch.tail, batch.other, batch.rows(), batch.relations,
+                  batch.uses.use_ptr(), places_, batch.relation_chunks);
   const ShardRange own = own_range(batch.rows());
   const auto own_nodes = nodes.subspan(own.begin, own.count());
   adam_kg_.catch_up(net_.embedding(), own_nodes);

@@ -324,9 +324,8 @@ class KgatVerification {
         score(dtype_, {2 * batch.count()}, device_);
     Arena arena(device_);
     Stream stream(device_);
-    const auto [chunks, head, tail, other] = for_kernels(
-        stream, arena, std::span<const ops::RelationChunk>(batch.chunks), std::span<const std::int32_t>(batch.head),
-        std::span<const std::int32_t>(batch.tail), std::span<const std::int32_t>(batch.other));
+    const auto [chunks, head, tail, other] =
+        for_kernels(stream, arena, batch.chunks, batch.head, batch.tail, batch.other);
     const auto chunk_sums = arena_array<ops::RankingSums>(arena.host(), std::ssize(chunks));
     ops::transr(stream, {chunks, head, tail, other}, model_.net().embedding().value, model_.net().matrices().value,
                 model_.net().translations().value, o.kg_l2, batch.count(),
