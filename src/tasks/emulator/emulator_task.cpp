@@ -14,7 +14,6 @@
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/regression_loss.hpp"
 #include "lockstep/tensor/on_device.hpp"
-#include "tasks/arena_array.hpp"
 #include "tasks/emulator/affine_guess.hpp"
 #include "tasks/emulator/constraint.hpp"
 #include "tasks/emulator/emulator_metrics.hpp"
@@ -324,7 +323,7 @@ const DrawnShard& EmulatorTask::draw_rows(Arena& host, const ops::RowDraw& order
     for (std::int64_t i = 0; data_.weights && i < shard.count; ++i) weight += data_.weights.data<float>()[order(i)];
     return *new (host.allocate(sizeof(Batch))) Batch{{.weight = weight, .rows = rows}};
   }
-  const auto rows = arena_array<std::int64_t>(host, shard.count);
+  const auto rows = host.array<std::int64_t>(shard.count);
   // The rows of a shuffled epoch are scattered in memory. Two passes prefetch all of them, so that the lookups do not
   // wait for one another.
   for (std::int64_t i = 0; i < shard.count; ++i) {
@@ -451,8 +450,8 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
       }
     if (!to.jacobian_error || count == 0) return;
     const auto values = static_cast<std::size_t>(out * in);
-    T* x = arena_array<T>(tape.host_arena(), count * in).data();
-    T* j = arena_array<T>(tape.host_arena(), count * out * in).data();
+    T* x = tape.host_arena().array<T>(count * in).data();
+    T* j = tape.host_arena().array<T>(count * out * in).data();
     for (std::int64_t r = 0; r < count; ++r)
       for (std::int64_t i = 0; i < in; ++i) x[r * in + i] = static_cast<T>(data_.x.row<float>(row_of(r))[i]);
     if (guess == nullptr) {

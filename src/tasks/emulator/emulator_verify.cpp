@@ -8,7 +8,6 @@
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
-#include "tasks/arena_array.hpp"
 #include "tasks/verifier.hpp"
 
 namespace lockstep {
@@ -33,7 +32,7 @@ class ReferenceModel final : public EmulatorTask {
       : EmulatorTask(std::move(options), std::move(data)), batches_(std::move(batches)) {}
   const DrawnShard& draw(Arena& host, const Shard& shard) const override {
     const auto rows = batch(shard.step).subspan(shard.first, shard.count);
-    const auto kept = arena_array<std::int32_t>(host, shard.count);
+    const auto kept = host.array<std::int32_t>(shard.count);
     std::ranges::copy(rows, kept.begin());
     ops::RowDraw order = rows_of(shard);
     order.rows = kept.data();

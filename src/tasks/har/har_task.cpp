@@ -15,7 +15,6 @@
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/samples/rasteriser.hpp"
-#include "tasks/arena_array.hpp"
 #include "tasks/har/har_augment.hpp"
 #include "tasks/har/har_metrics.hpp"
 #include "tasks/har/har_neighbours.hpp"
@@ -50,7 +49,7 @@ std::vector<std::int32_t> choose_windows(const HarData& data, double percent) {
 
 /// Sample rows with one row per sample.
 SampleRows one_row_each(Arena& host, std::span<const std::uint64_t> samples) {
-  const std::span<std::int64_t> offsets = arena_array<std::int64_t>(host, std::ssize(samples) + 1);
+  const std::span<std::int64_t> offsets = host.array<std::int64_t>(std::ssize(samples) + 1);
   std::iota(offsets.begin(), offsets.end(), std::int64_t{0});
   return {.offsets = offsets, .samples = samples};
 }
@@ -121,7 +120,7 @@ std::int64_t HarTask::evaluation_block() const {
 
 std::span<const HarTask::Sequence> HarTask::sequences_of(Arena& host, std::span<const std::int64_t> windows) const {
   const std::int64_t channels = encoded();
-  const auto all = arena_array<Sequence>(host, std::ssize(windows) * channels);
+  const auto all = host.array<Sequence>(std::ssize(windows) * channels);
   for (std::size_t i = 0; i < all.size(); ++i)
     all[i] = {windows[i / static_cast<std::size_t>(channels)], static_cast<std::int64_t>(i) % channels};
   return all;
@@ -149,14 +148,14 @@ const double* HarTask::window(std::int64_t number, const Shard* shard, std::span
 }
 
 std::span<double> HarTask::window_scratch(Arena& host) const {
-  return arena_array<double>(host, data_.channels() * (data_.length() + 1));
+  return host.array<double>(data_.channels() * (data_.length() + 1));
 }
 
 HarTask::GpuInputs HarTask::gpu_inputs(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const {
   const auto count = std::ssize(sequences);
-  const std::span<ops::WindowPick> picks = arena_array<ops::WindowPick>(host, count);
-  const std::span<ops::SensorSequence> channels = arena_array<ops::SensorSequence>(host, count);
-  const std::span<double> factors = arena_array<double>(host, data_.channels());
+  const std::span<ops::WindowPick> picks = host.array<ops::WindowPick>(count);
+  const std::span<ops::SensorSequence> channels = host.array<ops::SensorSequence>(count);
+  const std::span<double> factors = host.array<double>(data_.channels());
   std::ranges::fill(factors, 1.0);
   const bool augmented = shard != nullptr && augments_signals(options_.augment);
   std::size_t used = 0;
@@ -207,10 +206,10 @@ ops::LinePictures HarTask::pictures(Arena& host, std::span<const Sequence> seque
   const std::int64_t length = data_.length(), count = std::ssize(sequences);
   const std::int64_t words = line_plot::mask_words(static_cast<int>(arch.image));
   const bool augmented = shard != nullptr && options_.augment.pictures;
-  const std::span<std::uint32_t> line = arena_array<std::uint32_t>(host, count * words),
-                                 outside = arena_array<std::uint32_t>(host, augmented ? count * words : 0),
-                                 spare = arena_array<std::uint32_t>(host, augmented ? words : 0);
-  const std::span<double> colours = arena_array<double>(host, count * 9), scratch = window_scratch(host);
+  const std::span<std::uint32_t> line = host.array<std::uint32_t>(count * words),
+                                 outside = host.array<std::uint32_t>(augmented ? count * words : 0),
+                                 spare = host.array<std::uint32_t>(augmented ? words : 0);
+  const std::span<double> colours = host.array<double>(count * 9), scratch = window_scratch(host);
   const double* signals = nullptr;
   for (std::int64_t i = 0; i < count; ++i) {
     const Sequence& s = sequences[i];
@@ -272,12 +271,12 @@ const DrawnShard& HarTask::draw(Arena& host, const Shard& shard) const {
   const profile::Span drawing("batch", profile::Kind::phase);
   const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   const std::int64_t channels = data_.channels();
-  const std::span<std::int64_t> windows = arena_array<std::int64_t>(host, shard.count);
-  const std::span<std::int32_t> labels = arena_array<std::int32_t>(host, shard.count);
+  const std::span<std::int64_t> windows = host.array<std::int64_t>(shard.count);
+  const std::span<std::int32_t> labels = host.array<std::int32_t>(shard.count);
   const bool weighted = options_.balance == HarBalance::weights;
-  const std::span<double> weights = arena_array<double>(host, weighted ? shard.count : 0);
+  const std::span<double> weights = host.array<double>(weighted ? shard.count : 0);
   double weight = weighted ? 0 : static_cast<double>(shard.count);
-  const std::span<Sequence> singles = arena_array<Sequence>(host, per_channel() ? shard.count : 0);
+  const std::span<Sequence> singles = host.array<Sequence>(per_channel() ? shard.count : 0);
   for (std::int64_t i = 0; i < shard.count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const std::int64_t sample = order(shard.first + i);
@@ -296,7 +295,7 @@ const DrawnShard& HarTask::draw(Arena& host, const Shard& shard) const {
   draws.seed = shard.seed;
   draws.step = static_cast<std::uint64_t>(shard.step);
   const auto keys = [&](std::int64_t count, const auto& key) {
-    const std::span<std::uint64_t> samples = arena_array<std::uint64_t>(host, count);
+    const std::span<std::uint64_t> samples = host.array<std::uint64_t>(count);
     for (std::int64_t i = 0; i < count; ++i) samples[i] = key(static_cast<std::size_t>(i));
     return one_row_each(host, samples);
   };
@@ -343,7 +342,7 @@ void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t
   const std::vector<std::int64_t> numbers = windows_of(split, first, count);
   const auto windows = std::ssize(numbers), rows = windows * (per_channel() ? data_.channels() : 1);
   if (windows == 0) return;
-  const std::span<std::int32_t> labels = arena_array<std::int32_t>(tape.host_arena(), rows);
+  const std::span<std::int32_t> labels = tape.host_arena().array<std::int32_t>(rows);
   for (std::int64_t i = 0; i < rows; ++i) labels[i] = data_.label(numbers[i * windows / rows]);
   const Var logits = this->logits(tape, numbers);
   HarSums to(sums, data_.classes());

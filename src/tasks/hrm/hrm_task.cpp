@@ -15,7 +15,6 @@
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/elementwise.hpp"
-#include "tasks/arena_array.hpp"
 
 namespace lockstep {
 namespace {
@@ -203,7 +202,7 @@ ops::PuzzlePick HrmTask::pick(Arena& host, const PuzzleExample& example) const {
     if (!tokens_.empty()) return tokens_[copy].span().data() + example.row * data_.seq_len;
     const auto* row = array.row<std::uint8_t>(example.table_row());
     if (!network_.params().device().is_cuda()) return row;
-    const std::span<std::uint8_t> staged = arena_array<std::uint8_t>(host, data_.seq_len);
+    const std::span<std::uint8_t> staged = host.array<std::uint8_t>(data_.seq_len);
     std::copy_n(row, staged.size(), staged.begin());
     return static_cast<const std::uint8_t*>(staged.data());
   };
@@ -236,9 +235,9 @@ const DrawnShard& HrmTask::draw(Arena& host, const Shard& shard) const {
   // The step's parity selects the memory of its scores.
   const auto* batch = new (host.allocate(sizeof(Batch)))
       Batch{{.weight = static_cast<double>(count), .shape = {first, cycles.h, cycles.l, shard.step % 2}},
-            arena_array<ops::PuzzlePick>(host, count),
-            arena_array<std::int32_t>(host, count)};
-  const std::span<PuzzleExample> rows = arena_array<PuzzleExample>(host, count);
+            host.array<ops::PuzzlePick>(count),
+            host.array<std::int32_t>(count)};
+  const std::span<PuzzleExample> rows = host.array<PuzzleExample>(count);
   read_batch(shard, first, rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     batch->picks[i] = pick(host, rows[i]);
@@ -276,7 +275,7 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
 
   const profile::Span span("hrm_loss");
   const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype()), dq = t.keep(out.q.shape(), t.real_dtype());
-  const auto scores = arena_array<ops::SequenceScore>(t.arena(), count);
+  const auto scores = t.arena().array<ops::SequenceScore>(count);
   ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), data.labels, rule.tokens);
   if (rule.decay != 1) ops::decay_sequences(t.stream(), dlogits, steps, rule.decay);
   Var loss = t.output({}, t.wants_grad({out.logits, out.q}), t.real_dtype());
@@ -317,8 +316,8 @@ void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<con
     }
   }
   Tensor x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}}).value();
-  const auto tokens = arena_array<std::int32_t>(t.host_arena(), count * a.seq_len);
-  const auto rows = arena_array<std::int64_t>(t.host_arena(), count);  // of the puzzles in the batch
+  const auto tokens = t.host_arena().array<std::int32_t>(count * a.seq_len);
+  const auto rows = t.host_arena().array<std::int64_t>(count);  // of the puzzles in the batch
   std::iota(rows.begin(), rows.end(), std::int64_t{0});
   std::int64_t left = count;
   for (std::int64_t segment = 1; segment <= segments && left > 0; ++segment) {
@@ -443,7 +442,7 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
   for (std::int64_t i = first; i < first + count; ++i) examples.push_back(sample_of(split, i));
   const auto [inputs, labels, ids] = data_.read(examples);
   const Hrm::Output out = run_segments(t, inputs, ids, options_.eval_segments);
-  const auto scores = arena_array<ops::SequenceScore>(t.host_arena(), count);
+  const auto scores = t.host_arena().array<ops::SequenceScore>(count);
   ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), kept(t, labels, {count, cells}), options_.loss.tokens);
   const Tensor q = to_host(t, out.q.value());
   for (std::size_t i = 0; i < scores.size(); ++i) {
@@ -457,7 +456,7 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
     sums[kSteps] += static_cast<double>(options_.eval_segments);
   }
   if (data_.arc_names.empty()) return;
-  const auto answers = arena_array<std::int32_t>(t.host_arena(), count * cells);
+  const auto answers = t.host_arena().array<std::int32_t>(count * cells);
   most_likely(to_host(t, out.logits.value()), answers);
   for (std::size_t i = 0; i < examples.size(); ++i) {
     const auto width = static_cast<std::size_t>(cells);

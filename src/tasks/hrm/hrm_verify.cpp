@@ -6,7 +6,6 @@
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/tasks/hrm/hrm_task.hpp"
-#include "tasks/arena_array.hpp"
 #include "tasks/hrm/hrm_program.hpp"
 #include "tasks/hrm/hrm_verify_parts.hpp"
 
@@ -227,7 +226,7 @@ class NetworkCheck {
       std::vector<double> halt;
       for (std::size_t i = 0; i < q.size(); i += 2) halt.push_back(q[i]);
       compare(group, "q_halt_logits", halt, kSegments);
-      const auto scores = arena_array<ops::SequenceScore>(tape.host_arena(), std::ssize(ids));
+      const auto scores = tape.host_arena().array<ops::SequenceScore>(std::ssize(ids));
       const Shape cells{std::ssize(ids), model_.network().arch().seq_len};
       ops::sequence_loss(tape.stream(), {}, scores, out.logits.value(),
                          Tensor::of(tape.keep(std::span(labels)).data(), cells), model_.options().loss.tokens);

@@ -65,7 +65,7 @@ class BprmfProgram final : public TrainingProgram {
     ops::gather_node_rows(stream_, values.slice(0, split), 0, model_.items().value, of_items, ops::RowScale::none);
     ops::gather_node_rows(stream_, values.slice(split, count - split), 0, model_.users().value, of_users,
                           ops::RowScale::none);
-    auto& sums = *static_cast<ops::RankingSums*>(arena.host().allocate(sizeof(ops::RankingSums)));
+    auto& sums = arena.host().array<ops::RankingSums>(1)[0];
     ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, values, l2, slope, gradient, sums);
     outcome.norm = gradient_norm(gradient, {{0, gradient.size()}});  // waits for the sums too
     result.advance = 1;

@@ -40,7 +40,7 @@ KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, doub
                    with_gradient = on_gpu() ? ShardRange{0, shape[0]} : own;  // the other gradients are not read
   const Tensor dh = allocate(arena, dtype, {with_gradient.count(), shape[1]});
   propagation_.gather(nodes, h);
-  ops::RankingSums& sums = on_host<ops::RankingSums>(arena, 1)[0];
+  ops::RankingSums& sums = arena.host().array<ops::RankingSums>(1)[0];
   profile::Span loss("bpr");
   ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, h, options_.cf_l2,
            allocate(arena, dtype, {batch.count()}), dh, sums, nullptr, with_gradient.begin);
@@ -71,8 +71,8 @@ void KgatStep::sum_segments(const Tensor& sums) {
   // One tree over all segments, independent of their owners. Sums of a GPU are added on the host.
   exchange_.wait(steps_done());
   visit_float(gradient_.dtype(), [&]<class T>() {
-    const Tensor own = lockstep::on_host(stream_, *arena_, sums);
-    const std::span<T> total = on_gpu() ? on_host<T>(*arena_, gradient_.size()) : gradient_.span<T>();
+    const Tensor own = on_host(stream_, *arena_, sums);
+    const std::span<T> total = on_gpu() ? arena_->host().array<T>(gradient_.size()) : gradient_.span<T>();
     std::vector<std::span<T>> local;
     for (std::int64_t s = 0; s < own.rows(); ++s) local.push_back(own.slice(s, 1).span<T>());
     if (exchange_.partitioned()) {

@@ -126,9 +126,7 @@ void KgatStep::start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std
     adam_kg_.enqueue_catch_up(tables, now.data());
     const DType dtype = net_.params().dtype();
     const auto chunks = std::ssize(batch.samples.chunks);
-    const std::span sums(
-        static_cast<ops::RankingSums*>(arena.allocate(batch.samples.chunks.size() * sizeof(ops::RankingSums))),
-        batch.samples.chunks.size());
+    const auto sums = arena.array<ops::RankingSums>(chunks);
     const ChunkResults results = {.rows = allocate(arena, dtype, {std::ssize(batch.rows), d}),
                                   .relations = allocate(arena, dtype, {chunks, d * k + k}),
                                   .sums = sums};

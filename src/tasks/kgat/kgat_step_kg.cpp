@@ -33,7 +33,7 @@ KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags
 
   const ChunkResults results = {.rows = allocate(arena, dtype, {3 * size, d}),
                                 .relations = allocate(arena, dtype, {chunks, d * k + k}),
-                                .sums = on_host<ops::RankingSums>(arena, chunks)};
+                                .sums = arena.host().array<ops::RankingSums>(chunks)};
   const bool spread = exchange_.partitioned();
   compute_chunks({all_chunks, head, tail, other},
                  spread ? shards_of(chunks, comm_.rank(), comm_.size()) : ShardRange{0, chunks}, results);

@@ -10,7 +10,6 @@
 #include "lockstep/models/kgat/kgat_weights.hpp"
 #include "lockstep/ops/transr.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
-#include "tasks/arena_array.hpp"
 #include "tasks/kgat/kgat_step.hpp"
 #include "tasks/verifier.hpp"
 
@@ -326,7 +325,7 @@ class KgatVerification {
     Stream stream(device_);
     const auto [chunks, head, tail, other] =
         for_kernels(stream, arena, batch.chunks, batch.head, batch.tail, batch.other);
-    const auto chunk_sums = arena_array<ops::RankingSums>(arena.host(), std::ssize(chunks));
+    const auto chunk_sums = arena.host().array<ops::RankingSums>(std::ssize(chunks));
     ops::transr(stream, {chunks, head, tail, other}, model_.net().embedding().value, model_.net().matrices().value,
                 model_.net().translations().value, o.kg_l2, batch.count(),
                 {.projected = projected, .score = score, .drows = {}, .drelations = {}}, chunk_sums);
@@ -422,7 +421,7 @@ class KgatVerification {
     // The reference puts the training items after the others, in no order.
     std::vector<double> ranking = v_.reference("after_steps", group + "ranking");
     Arena arena(device_), scratch(device_);
-    const auto top = arena_array<std::int32_t>(arena.host(), count * items);
+    const auto top = arena.host().array<std::int32_t>(count * items);
     Stream stream(device_);
     const auto user_of = [&](std::int64_t a) { return static_cast<std::int64_t>(users[a]) - reference_.data.entities; };
     ops::top_items(
