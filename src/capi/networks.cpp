@@ -84,7 +84,7 @@ const ArrayFunction::Array& array_of(const lsnet_model* m, int is_output, int i)
   const auto& arrays = m->arrays(is_output);
   require_argument(i >= 0 && static_cast<std::size_t>(i) < arrays.size(), is_output ? "output " : "input ", i, " of ",
                    arrays.size());
-  return arrays[static_cast<std::size_t>(i)];
+  return arrays[i];
 }
 
 /// A usage error of the call becomes ARGUMENT.

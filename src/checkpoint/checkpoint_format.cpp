@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -73,7 +72,7 @@ TrainState read_state(const H5File& file) {
     require_data(names.size() * records == values.size(), "history: ", values.size(), " values of ", names.size(),
                  " series");
     for (auto first = values.begin(); const std::string& name : names) {
-      series[name].assign(first, first + static_cast<std::ptrdiff_t>(records));
+      series[name].assign(first, first + records);
       first += static_cast<std::ptrdiff_t>(records);
     }
   } else {

@@ -43,7 +43,7 @@ void assemble_below(const H5File& manifest, const ShardedArrays& arrays, const s
     } else if (arrays.has(object)) {
       const H5Info& info = arrays.info(object);
       visit_numbers(info.type, [&]<class T>() {
-        std::vector<T> values(static_cast<std::size_t>(info.elements()));
+        std::vector<T> values(info.elements());
         arrays.read_into<T>(object, values);
         into.write<T>(object, values, info.shape);
       });
@@ -239,8 +239,7 @@ void ShardedArrays::read_into(const std::string& array, std::span<T> out) const 
   require_data(static_cast<std::int64_t>(out.size()) == entry.info.elements(), "checkpoint ", manifest_, ": '", array,
                "' has ", entry.info.elements(), " elements, not ", out.size());
   for (const Slice& slice : entry.slices) {
-    H5File::open(parts_[slice.part])
-        .read_into<T>(array, out.subspan(static_cast<std::size_t>(slice.begin), static_cast<std::size_t>(slice.count)));
+    H5File::open(parts_[slice.part]).read_into<T>(array, out.subspan(slice.begin, slice.count));
     file_bytes_moved += static_cast<std::uint64_t>(slice.count) * sizeof(T);
   }
 }

@@ -16,12 +16,12 @@ constexpr const char *kHistory = "history", *kProducts = "products";
 void History::append(const std::vector<std::pair<std::string, double>>& record) {
   for (const auto& [name, value] : record) {
     std::vector<double>& series = series_[name];
-    series.resize(static_cast<std::size_t>(size_ + 1), std::numeric_limits<double>::quiet_NaN());
+    series.resize(size_ + 1, std::numeric_limits<double>::quiet_NaN());
     series.back() = value;
   }
   ++size_;
   for (auto& [name, series] : series_) {
-    series.resize(static_cast<std::size_t>(size_), std::numeric_limits<double>::quiet_NaN());
+    series.resize(size_, std::numeric_limits<double>::quiet_NaN());
   }
 }
 

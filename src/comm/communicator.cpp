@@ -22,7 +22,7 @@ std::span<std::byte> writable_bytes(std::vector<T>& values) {
 Gathered laid_out(std::span<const std::int64_t> sizes) {
   Gathered all{.bytes = {}, .begin = {0}};
   for (const std::int64_t size : sizes) all.begin.push_back(all.begin.back() + size);
-  all.bytes.resize(static_cast<std::size_t>(all.begin.back()));
+  all.bytes.resize(all.begin.back());
   return all;
 }
 
@@ -70,7 +70,7 @@ class SelfComm final : public Communicator {
 }  // namespace
 
 Gathered Communicator::all_gather(std::span<const std::byte> mine, const char* what) {
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(size()));
+  std::vector<std::int64_t> sizes(size());
   const auto size_bytes = std::ssize(mine);
   const std::vector<std::int64_t> eight(sizes.size(), sizeof(std::int64_t));
   all_gather_known(std::as_bytes(std::span(&size_bytes, 1)), eight, writable_bytes(sizes), what);
@@ -103,10 +103,10 @@ std::unique_ptr<Request> Communicator::start_all_to_all(std::span<const std::spa
 }
 
 void Communicator::pass(int from, int to, std::span<const std::byte> out, std::span<std::byte> in, const char* what) {
-  std::vector<std::span<const std::byte>> sent(static_cast<std::size_t>(size()));
+  std::vector<std::span<const std::byte>> sent(size());
   std::vector<std::int64_t> sizes(sent.size(), 0);
-  if (rank() == from) sent[static_cast<std::size_t>(to)] = out;
-  if (rank() == to) sizes[static_cast<std::size_t>(from)] = std::ssize(in);
+  if (rank() == from) sent[to] = out;
+  if (rank() == to) sizes[from] = std::ssize(in);
   all_to_all_known(sent, sizes, rank() == to ? in : in.first(0), what);
 }
 

@@ -39,9 +39,7 @@ CompressedSum::CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64
   for (int shift = 1; shift < size_; ++shift) {
     const int to = (rank_ + shift) % size_;
     const Chunk p = chunk(to);
-    std::transform(values.begin() + static_cast<std::ptrdiff_t>(p.begin),
-                   values.begin() + static_cast<std::ptrdiff_t>(p.begin + p.count),
-                   b_.out.begin() + static_cast<std::ptrdiff_t>(p.begin), to_bf16);
+    std::transform(values.begin() + p.begin, values.begin() + p.begin + p.count, b_.out.begin() + p.begin, to_bf16);
     send(b_.out.data() + p.begin, p.count, to, tag_);
   }
 }

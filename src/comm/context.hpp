@@ -33,12 +33,9 @@ struct CommContext {
   std::vector<std::string> hosts;  ///< host of each rank
   /// A waiting rank calls it occasionally, if the watchdog cannot use MPI from its own thread.
   std::function<void()> while_waiting;
-  /// Watchdog::wait_failed(), if the ranks are processes.
+  /// Watchdog::wait_failed(), if there is a watchdog.
   std::function<void(const std::string& why, bool late)> wait_failed;
 };
-
-/// The context of a communicator whose ranks are processes; else null.
-CommContext* context_of(Communicator& comm);
 
 /// The back-off of one wait: spins for the duration of a fast collective, then yields the CPU, and finally sleeps.
 class Backoff {

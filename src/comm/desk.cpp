@@ -75,7 +75,7 @@ class MpiDesk final : public LocalDesk {
     check_mpi(MPI_Iprobe(from, tag, comm_, &here, &status), "looking for a message");
     if (here == 0) return {};
     MPI_Get_count(&status, MPI_BYTE, &size);
-    Message message{status.MPI_SOURCE, std::string(static_cast<std::size_t>(size), '\0')};
+    Message message{status.MPI_SOURCE, std::string(size, '\0')};
     check_mpi(MPI_Recv(message.text.data(), size, MPI_BYTE, message.from, tag, comm_, MPI_STATUS_IGNORE),
               "receiving a message");
     return message;

@@ -70,7 +70,9 @@ class MpiComm final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   const char* backend() const override { return "mpi"; }
-  CommContext& context() { return context_; }
+  void wait_failed(const std::string& why, bool late) override {
+    if (context_.wait_failed) context_.wait_failed(why, late);
+  }
   void all_reduce(Numbers values, ReduceOp op, const char* what) override {
     std::visit([&](auto span) { reduce(span, op, what); }, values);
   }
@@ -99,7 +101,7 @@ class MpiComm final : public Communicator {
   void all_gather_known(std::span<const std::byte> mine, std::span<const std::int64_t> sizes, std::span<std::byte> into,
                         const char* what) override {
     require(std::ssize(sizes) == size_, "all_gather '", what, "': ", sizes.size(), " sizes for ", size_, " ranks");
-    const std::int64_t own = sizes[static_cast<std::size_t>(rank_)];
+    const std::int64_t own = sizes[rank_];
     const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
     require(std::ssize(mine) == own && std::ssize(into) == total, "all_gather '", what, "': rank ", rank_, " passes ",
             mine.size(), " bytes and memory for ", into.size(), ", but sizes has ", own, " and ", total);
@@ -123,7 +125,7 @@ class MpiComm final : public Communicator {
     }
     std::byte* at = into.data();
     for (int r = 0; r < size_; ++r) {
-      const auto size = static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]);
+      const auto size = static_cast<std::size_t>(sizes[r]);
       if (r == rank_ && size > 0) std::memcpy(at, mine.data(), size);
       if (size > 0) {
         in_pieces(size, limit, [&](std::size_t first, std::size_t count) {
@@ -298,7 +300,7 @@ class MpiComm final : public Communicator {
       int flag = 0;
       MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
     };
-    call.name_rank = [this](int r) { return name_rank(node_path_.world_ranks[static_cast<std::size_t>(r)]); };
+    call.name_rank = [this](int r) { return name_rank(node_path_.world_ranks[r]); };
     return call;
   }
 
@@ -426,14 +428,13 @@ class MpiComm final : public Communicator {
     };
     for (int shift = 1; shift < size_; ++shift) {
       const int r = (rank_ + size_ - shift) % size_;
-      post(static_cast<std::size_t>(from_sizes[static_cast<std::size_t>(r)]),
-           [&](std::size_t first, int count, MPI_Request* request) {
-             return MPI_Irecv(at[static_cast<std::size_t>(r)] + first, count, MPI_BYTE, r, kTag, comm_, request);
-           });
+      post(static_cast<std::size_t>(from_sizes[r]), [&](std::size_t first, int count, MPI_Request* request) {
+        return MPI_Irecv(at[r] + first, count, MPI_BYTE, r, kTag, comm_, request);
+      });
     }
     for (int shift = 1; shift < size_; ++shift) {
       const int r = (rank_ + shift) % size_;
-      const std::span<const std::byte> piece = to[static_cast<std::size_t>(r)];
+      const std::span<const std::byte> piece = to[r];
       post(piece.size(), [&](std::size_t first, int count, MPI_Request* request) {
         return MPI_Isend(piece.data() + first, count, MPI_BYTE, r, kTag, comm_, request);
       });
@@ -453,7 +454,7 @@ class MpiComm final : public Communicator {
   }
 
   void agree_on_call(const Signature& mine) {
-    std::vector<Signature> all(static_cast<std::size_t>(size_));
+    std::vector<Signature> all(size_);
     run("check of collectives", std::string(mine.what.view()).c_str(), [&](MPI_Request* request) {
       return MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, check_comm_, request);
     });
@@ -496,11 +497,6 @@ class MpiComm final : public Communicator {
 };
 
 }  // namespace
-
-CommContext* context_of(Communicator& comm) {
-  auto* processes = dynamic_cast<MpiComm*>(&comm);
-  return processes == nullptr ? nullptr : &processes->context();
-}
 
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, const char* channel, CommContext& context,
                                                     NodePath node_path) {

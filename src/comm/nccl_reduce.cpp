@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "comm/context.hpp"
 #include "comm/deadline.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/helper_thread.hpp"
@@ -288,8 +287,7 @@ class NcclReduce final : public GpuReduce {
     end(lockstep::join("NCCL, ", doing, ": ", ncclGetErrorString(state)), false);
   }
   [[noreturn]] void end(const std::string& why, bool late) {
-    if (const CommContext* context = context_of(comm_); context != nullptr && context->wait_failed)
-      context->wait_failed(why + hint(), late);
+    comm_.wait_failed(why + hint(), late);
     nccl_.fail(why + hint());
     if (late) throw LostRank(Fault::internal, nccl_.failure);
     throw Error(Fault::internal, nccl_.failure);

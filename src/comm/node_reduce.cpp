@@ -108,7 +108,7 @@ void NodeReduce::all_gather(CommContext& context, std::span<const std::byte> min
   meet(context, mine, kGatherKind, into.size(), call);
   std::byte* at = into.data();
   for (int r = 0; r < ranks_; ++r) {
-    const auto size = static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]);
+    const auto size = static_cast<std::size_t>(sizes[r]);
     if (size > 0) std::memcpy(at, slot(r), size);
     at += size;
   }

@@ -90,13 +90,13 @@ class ThreadComm final : public Communicator {
     require(static_cast<int>(sizes.size()) == size(), "all_gather '", what, "': ", sizes.size(), " sizes for ", size(),
             " ranks");
     const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-    require(std::ssize(mine) == sizes[static_cast<std::size_t>(rank_)] && std::ssize(into) == total, "all_gather '",
-            what, "': rank ", rank_, " passes ", mine.size(), " bytes and memory for ", into.size(), ", but sizes has ",
-            sizes[static_cast<std::size_t>(rank_)], " and ", total);
+    require(std::ssize(mine) == sizes[rank_] && std::ssize(into) == total, "all_gather '", what, "': rank ", rank_,
+            " passes ", mine.size(), " bytes and memory for ", into.size(), ", but sizes has ", sizes[rank_], " and ",
+            total);
     Call call(*this, "all_gather", static_cast<std::uint64_t>(total), "bytes", what, mine.data());
     std::byte* at = into.data();
     for (int r = 0; r < size(); ++r) {
-      const auto bytes = static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]);
+      const auto bytes = static_cast<std::size_t>(sizes[r]);
       if (bytes > 0) std::memcpy(at, of<std::byte>(r), bytes);
       at += bytes;
     }
@@ -114,7 +114,7 @@ class ThreadComm final : public Communicator {
     std::byte* at = into.data();
     for (int r = 0; r < size(); ++r) {
       const std::span<const std::byte> piece = of<std::span<const std::byte>>(r)[rank_];
-      const std::int64_t expected = from_sizes[static_cast<std::size_t>(r)];
+      const std::int64_t expected = from_sizes[r];
       require(std::ssize(piece) == expected, "all_to_all '", what, "': rank ", r, " sends ", piece.size(),
               " bytes to rank ", rank_, ", which expects ", expected);
       if (!piece.empty()) std::memcpy(at, piece.data(), piece.size());
@@ -134,15 +134,14 @@ class ThreadComm final : public Communicator {
          const void* data = nullptr)
         : comm_(comm), in_(comm.context_, comm.name_, ++comm.sequence_, operation, count, type, what) {
       const std::size_t buffer = comm.sequence_ % 2;
-      ThreadChannel::Slot& mine = comm.channel_.slots[static_cast<std::size_t>(comm.rank_)];
+      ThreadChannel::Slot& mine = comm.channel_.slots[comm.rank_];
       mine.calls[buffer] = make_signature(comm.sequence_, comm.noted_step(), operation, count, type, what);
       mine.data = data;
       comm.meet();
       std::vector<Signature> all;
       for (const ThreadChannel::Slot& slot : comm.channel_.slots) all.push_back(slot.calls[buffer]);
-      require_same_collective(all, comm.rank_, [&](int r) {
-        return join("rank ", r, " (", comm.context_.hosts[static_cast<std::size_t>(r)], ")");
-      });
+      require_same_collective(all, comm.rank_,
+                              [&](int r) { return join("rank ", r, " (", comm.context_.hosts[r], ")"); });
     }
     void leave() { comm_.meet(); }
 
@@ -187,7 +186,7 @@ class ThreadComm final : public Communicator {
   /// The data that rank r has published.
   template <class T>
   const T* of(int r) const {
-    return static_cast<const T*>(channel_.slots[static_cast<std::size_t>(r)].data);
+    return static_cast<const T*>(channel_.slots[r].data);
   }
 
   template <class T>
@@ -220,7 +219,7 @@ class ThreadComm final : public Communicator {
         entry->values.resize(channel_.slots.size());
       }
       sum = entry;
-      sum->values[static_cast<std::size_t>(rank_)] = values.data();
+      sum->values[rank_] = values.data();
       last = ++sum->arrived == size();
       if (last) channel_.started.erase(sequence_);
     }

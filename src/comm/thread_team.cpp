@@ -32,7 +32,7 @@ ThreadTeam::ThreadTeam(int ranks, const std::string& host)
 void ThreadTeam::look(int rank, double timeout_s) {
   constexpr double kLongestPause_s = 0.25;  // after a longer pause, the process was suspended or starved
   const Whereabouts at = board(rank)->whereabouts.load();
-  Wait& wait = waits_[static_cast<std::size_t>(rank)];
+  Wait& wait = waits_[rank];
   if (at.since_ns != wait.since_ns) wait = {.since_ns = at.since_ns, .looked_ns = at.since_ns, .waited_s = 0};
   const std::int64_t now = monotonic_ns();
   wait.waited_s += std::min(1e-9 * static_cast<double>(now - wait.looked_ns), kLongestPause_s);

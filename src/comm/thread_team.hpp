@@ -53,7 +53,7 @@ class ThreadTeam {
  public:
   ThreadTeam(int ranks, const std::string& host);
   int size() const { return static_cast<int>(waits_.size()); }
-  RankBoard* board(int rank) const { return &boards_[static_cast<std::size_t>(rank)]; }
+  RankBoard* board(int rank) const { return &boards_[rank]; }
   /// A waiting rank calls it occasionally. Ends the process with a report if the rank has waited in one collective for
   /// longer than timeout_s. Time in which the process did not run does not count. 0 waits forever.
   void look(int rank, double timeout_s);

@@ -81,7 +81,7 @@ template <class T>
 void add_tree(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::int64_t first, std::int64_t last, T* out) {
   const std::int64_t levels = std::bit_width(static_cast<std::uint64_t>(tree.count()));
   thread_local std::vector<T> scratch;
-  scratch.resize(static_cast<std::size_t>((levels + 1) * kBlock));
+  scratch.resize((levels + 1) * kBlock);
   T* block = scratch.data() + levels * kBlock;
   for (std::int64_t at = first; at < last; at += kBlock) {
     const std::int64_t count = std::min(kBlock, last - at);
@@ -97,7 +97,7 @@ void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, s
   require(is_power_of_two(count), "tree sum of ", count, " vectors: their number must be a power of two");
   std::vector<TreeLeaf<T>> leaves;
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::span<const T> vector = vectors[static_cast<std::size_t>(i)];
+    const std::span<const T> vector = vectors[i];
     require(vector.size() == out.size(), "tree sum: vector ", i, " has ", vector.size(), " elements, the sum ",
             out.size());
     leaves.push_back({{i, i + 1}, vector.data()});
@@ -135,7 +135,7 @@ void sparse_tree_sum(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::
   thread_local std::vector<T> scratch;
   scratch.resize(static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(tree.count()))) * out.size());
   const T* sum = add_leaves(leaves, tree, n, out.data(), scratch.data());
-  for (std::int64_t i = 0; i < n; ++i) out[static_cast<std::size_t>(i)] = sum[i] + T{0};
+  for (std::int64_t i = 0; i < n; ++i) out[i] = sum[i] + T{0};
 }
 
 template <class T>
@@ -148,7 +148,7 @@ void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<
           " gives ", local.size(), " of ", shards, " shards, must give ", mine.count());
   std::vector<TreeLeaf<T>> own;
   for (std::int64_t i = 0; i < mine.count(); ++i) {
-    const std::span<T> shard = local[static_cast<std::size_t>(i)];
+    const std::span<T> shard = local[i];
     require(shard.size() == out.size(), "tree_all_reduce '", what, "': shard ", mine.begin + i, " has ", shard.size(),
             " elements, the sum ", n);
     own.push_back({{mine.begin + i, mine.begin + i + 1}, shard.data()});
@@ -169,13 +169,13 @@ void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
   require(is_power_of_two(shards), "tree_all_reduce '", what, "': ", shards, " shards; must be a power of two");
   if (ranks == 1) return sum_of({0, shards}, out);
 
-  std::vector<std::vector<ShardRange>> trees(static_cast<std::size_t>(ranks));
+  std::vector<std::vector<ShardRange>> trees(ranks);
   std::size_t all_trees = 0;
   for (int r = 0; r < ranks; ++r) {
-    trees[static_cast<std::size_t>(r)] = aligned_subtrees(shards_of(shards, r, ranks));
-    all_trees += trees[static_cast<std::size_t>(r)].size();
+    trees[r] = aligned_subtrees(shards_of(shards, r, ranks));
+    all_trees += trees[r].size();
   }
-  const std::vector<ShardRange>& my_trees = trees[static_cast<std::size_t>(comm.rank())];
+  const std::vector<ShardRange>& my_trees = trees[comm.rank()];
   const auto element = static_cast<std::int64_t>(sizeof(T));
 
   // The sums of my subtrees, one vector after another.
@@ -222,13 +222,13 @@ void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
   const std::int64_t my_length = length(comm.rank());
   std::vector<std::int64_t> from_sizes, chunk_sizes;
   for (int r = 0; r < ranks; ++r) {
-    const auto count = std::ssize(trees[static_cast<std::size_t>(r)]);
+    const auto count = std::ssize(trees[r]);
     from_sizes.push_back(count * my_length * element);
     chunk_sizes.push_back(length(r) * element);
   }
   arrived.resize(all_trees * static_cast<std::size_t>(my_length));
   comm.all_to_all_known(to, from_sizes, std::as_writable_bytes(std::span<T>(arrived)), what);
-  partial.resize(static_cast<std::size_t>(my_length));
+  partial.resize(my_length);
   add_tree_threaded<T>(leaves_at(arrived.data(), my_length), {0, shards}, my_length, partial.data());
   comm.all_gather_known(std::as_bytes(std::span<const T>(partial)), chunk_sizes, std::as_writable_bytes(out), what);
 }

@@ -124,7 +124,7 @@ void Watchdog::warn_of_wait() {
 void Watchdog::look_at_neighbour() {
   if (s_.board->ending != 0) return;  // ranks that end now have not died
   const int neighbour = (s_.node_rank + 1) % s_.node_size;
-  if (neighbour == s_.node_rank || !visible_[static_cast<std::size_t>(neighbour)]) return;
+  if (neighbour == s_.node_rank || !visible_[neighbour]) return;
   const Identity id = s_.boards[neighbour].identity.load();
   if (s_.boards[neighbour].whereabouts.load().activity == Activity::leaving) return;
   if (process_state(id.pid, id.started) == Process::dead) raise({Alarm::Kind::dead, id.rank, timeout_s_});
@@ -213,7 +213,7 @@ int Watchdog::rescue() const {
 double Watchdog::patience_s() const { return saves_ ? kRescueEnds_s : kReportEnds_s; }
 
 bool Watchdog::is_gone(std::int32_t reporter) const {
-  if (reporter <= 0 || !visible_[static_cast<std::size_t>(reporter - 1)]) return false;
+  if (reporter <= 0 || !visible_[reporter - 1]) return false;
   const Identity id = s_.boards[reporter - 1].identity.load();
   return process_state(id.pid, id.started) == Process::dead;
 }
@@ -269,7 +269,7 @@ void Watchdog::await_end(double seconds) {
 void Watchdog::end_by_force(int exit_code) {
   for (int r = 0; r < s_.node_size; ++r) {
     const Identity id = s_.boards[r].identity.load();
-    if (r == s_.node_rank || !visible_[static_cast<std::size_t>(r)]) continue;
+    if (r == s_.node_rank || !visible_[r]) continue;
     if (process_state(id.pid, id.started) != Process::dead) kill(static_cast<pid_t>(id.pid), SIGKILL);
   }
   _exit(exit_code);
@@ -283,8 +283,7 @@ std::vector<RankSeen> Watchdog::own_node() const {
     rank.identity = s_.boards[r].identity.load();
     rank.at = s_.boards[r].whereabouts.load();
     rank.age_s = 1e-9 * static_cast<double>(now - rank.at.since_ns);
-    rank.process = visible_[static_cast<std::size_t>(r)] ? process_state(rank.identity.pid, rank.identity.started)
-                                                         : Process::unknown;
+    rank.process = visible_[r] ? process_state(rank.identity.pid, rank.identity.started) : Process::unknown;
     rank.answered = true;
     seen.push_back(rank);
   }
@@ -292,17 +291,17 @@ std::vector<RankSeen> Watchdog::own_node() const {
 }
 
 std::vector<RankSeen> Watchdog::all_ranks(bool may_call_mpi, Tag query) {
-  std::vector<RankSeen> all(static_cast<std::size_t>(s_.size));
+  std::vector<RankSeen> all(s_.size);
   for (int r = 0; r < s_.size; ++r) {
-    RankSeen& rank = all[static_cast<std::size_t>(r)];
+    RankSeen& rank = all[r];
     rank = RankSeen{};
     rank.identity.rank = r;
-    rank.identity.node = s_.node_of[static_cast<std::size_t>(r)];
-    rank.identity.host.set(s_.hosts[static_cast<std::size_t>(r)]);
+    rank.identity.node = s_.node_of[r];
+    rank.identity.host.set(s_.hosts[r]);
     rank.at.step = -1;
     rank.process = Process::unknown;
   }
-  for (const RankSeen& rank : own_node()) all[static_cast<std::size_t>(rank.identity.rank)] = rank;
+  for (const RankSeen& rank : own_node()) all[rank.identity.rank] = rank;
   if (may_call_mpi && node_count() > 1) {
     replies_.clear();
     gather(all, true, query);
@@ -312,15 +311,15 @@ std::vector<RankSeen> Watchdog::all_ranks(bool may_call_mpi, Tag query) {
 }
 
 void Watchdog::gather(std::vector<RankSeen>& all, bool first_ranks_only, Tag query) {
-  std::vector<bool> asked(static_cast<std::size_t>(node_count()), false);
+  std::vector<bool> asked(node_count(), false);
   for (int r = 0; r < s_.size; ++r) {
-    const auto node = static_cast<std::size_t>(s_.node_of[static_cast<std::size_t>(r)]);
-    if (all[static_cast<std::size_t>(r)].answered || (first_ranks_only && asked[node])) continue;
+    const auto node = static_cast<std::size_t>(s_.node_of[r]);
+    if (all[r].answered || (first_ranks_only && asked[node])) continue;
     asked[node] = true;
     send(r, query, {});
   }
   const auto complete = [&] {
-    for (const RankSeen& rank : replies_) all[static_cast<std::size_t>(rank.identity.rank)] = rank;
+    for (const RankSeen& rank : replies_) all[rank.identity.rank] = rank;
     replies_.clear();
     return std::all_of(all.begin(), all.end(), [](const RankSeen& r) { return r.answered; });
   };
@@ -330,7 +329,7 @@ void Watchdog::gather(std::vector<RankSeen>& all, bool first_ranks_only, Tag que
 bool Watchdog::others_take_report(const Alarm& alarm) {
   for (int node = 0; node < std::min(s_.node, kNodesAsked); ++node) {
     for (int r = 0; r < s_.size; ++r) {
-      if (s_.node_of[static_cast<std::size_t>(r)] == node) send(r, kAlarm, std::as_bytes(std::span(&alarm, 1)));
+      if (s_.node_of[r] == node) send(r, kAlarm, std::as_bytes(std::span(&alarm, 1)));
     }
     if (serve_until([&] { return taken_; }, kAnswer_s)) return true;
   }
@@ -355,7 +354,7 @@ void Watchdog::serve() {
     if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s_.comm, &found, &status) != MPI_SUCCESS || !found) return;
     int size_bytes = 0;
     MPI_Get_count(&status, MPI_BYTE, &size_bytes);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(size_bytes));
+    std::vector<std::byte> bytes(size_bytes);
     if (MPI_Recv(bytes.data(), size_bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, s_.comm, MPI_STATUS_IGNORE) !=
         MPI_SUCCESS)
       return;

@@ -140,7 +140,7 @@ void World::Impl::start_thread(std::shared_ptr<ThreadTeam> all, int number) {
   size = node_size = team->size();
   context = std::make_unique<CommContext>(team->board(rank));
   context->crowded = static_cast<int>(std::thread::hardware_concurrency()) < size;
-  context->hosts.assign(static_cast<std::size_t>(size), host);
+  context->hosts.assign(size, host);
   context->while_waiting = [this] { team->look(rank, context->options.timeout_s); };
   world = make_thread_communicator(team->world, "world", rank, *context);
   on_node = make_thread_communicator(team->node, "node", rank, *context);
@@ -236,9 +236,9 @@ void World::Impl::connect(const char* channel) {
     path.reduce = node_reduce.get();
     path.leaders = leaders;
     path.several_nodes = nodes > 1;
-    path.world_ranks.resize(static_cast<std::size_t>(node_size));
+    path.world_ranks.resize(node_size);
     for (int r = 0, at = 0; r < size; ++r)
-      if (node_of[static_cast<std::size_t>(r)] == node) path.world_ranks[static_cast<std::size_t>(at++)] = r;
+      if (node_of[r] == node) path.world_ranks[at++] = r;
   }
   world = make_mpi_communicator(all, channel, *context, path);
   on_node = make_mpi_communicator(node_comm, "node", *context);
@@ -264,9 +264,9 @@ bool World::Impl::rescue() {
 }
 
 void World::Impl::watch_other_nodes() {
-  std::vector<int> ring(static_cast<std::size_t>(nodes), -1), ranks(ring.size(), 0);
+  std::vector<int> ring(nodes, -1), ranks(ring.size(), 0);
   for (int r = 0; r < size; ++r) {
-    const auto n = static_cast<std::size_t>(node_of[static_cast<std::size_t>(r)]);
+    const auto n = static_cast<std::size_t>(node_of[r]);
     if (ranks[n]++ == 0) ring[n] = r;
   }
   std::vector<bool> alone;
@@ -284,7 +284,7 @@ void World::Impl::place_on_nodes() {
   MPI_Comm_size(node_comm, &node_size);
   int first = rank;  // the first rank identifies a node
   check_mpi(MPI_Bcast(&first, 1, MPI_INT, 0, node_comm), "numbering the nodes");
-  std::vector<int> firsts(static_cast<std::size_t>(size));
+  std::vector<int> firsts(size);
   check_mpi(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, all), "numbering the nodes");
   std::vector<int> distinct = firsts;
   std::sort(distinct.begin(), distinct.end());
@@ -292,7 +292,7 @@ void World::Impl::place_on_nodes() {
   nodes = static_cast<int>(distinct.size());
   for (const int f : firsts)
     node_of.push_back(static_cast<int>(std::lower_bound(distinct.begin(), distinct.end(), f) - distinct.begin()));
-  node = node_of[static_cast<std::size_t>(rank)];
+  node = node_of[rank];
   check_mpi(MPI_Comm_split(all, node_rank == 0 ? 0 : MPI_UNDEFINED, rank, &leaders), "MPI_Comm_split");
   if (leaders != MPI_COMM_NULL) MPI_Comm_set_errhandler(leaders, MPI_ERRORS_RETURN);
 }
@@ -328,7 +328,7 @@ void World::Impl::share_boards() {
     context->status.introduce(me);
     context->status.at("start", -1);
   }
-  std::vector<Text<64>> names(static_cast<std::size_t>(size));
+  std::vector<Text<64>> names(size);
   check_mpi(MPI_Allgather(&me.host, sizeof me.host, MPI_BYTE, names.data(), sizeof me.host, MPI_BYTE, all),
             "exchanging host names");
   for (const Text<64>& name : names) context->hosts.emplace_back(name.view());
@@ -591,7 +591,7 @@ int run_as_threads(World& process, int ranks, const std::function<int(World&)>& 
   require((process.size() == 1 && ranks > 0) || ranks == 1, "running ", ranks, " ranks as threads of a process with ",
           process.size(), " ranks: needs a single rank");
   const auto team = std::make_shared<ThreadTeam>(ranks, process.host());
-  std::vector<int> codes(static_cast<std::size_t>(ranks));
+  std::vector<int> codes(ranks);
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
@@ -602,7 +602,7 @@ int run_as_threads(World& process, int ranks, const std::function<int(World&)>& 
       impl->context->options = process.options();
       log::set_thread_speaker({r, ranks, process.host()});
       World world(std::move(impl));
-      codes[static_cast<std::size_t>(r)] = world.run([&] { return body(world); });
+      codes[r] = world.run([&] { return body(world); });
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -8,8 +8,7 @@ namespace lockstep {
 std::vector<std::int32_t> by_count(std::span<const std::int64_t> counts) {
   std::vector<std::int32_t> order(counts.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater<>(),
-                           [&](std::int32_t n) { return counts[static_cast<std::size_t>(n)]; });
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::int32_t n) { return counts[n]; });
   return order;
 }
 

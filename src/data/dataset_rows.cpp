@@ -12,8 +12,7 @@ DatasetRows dataset_rows(const std::shared_ptr<const OpenSet>& open, const std::
   extents[0] = 0;
   for (const DatasetPiece& piece : pieces) extents[0] += piece.count;
   const auto read = [=](std::int64_t row, const Tensor& to) {
-    const std::int64_t begin = starts.empty() ? row : starts[static_cast<std::size_t>(row)],
-                       end = begin + to.shape()[0];
+    const std::int64_t begin = starts.empty() ? row : starts[row], end = begin + to.shape()[0];
     std::int64_t at = 0;
     for (const DatasetPiece& piece : pieces) {
       const std::int64_t from = std::max(begin, at), after = std::min(end, at + piece.count);

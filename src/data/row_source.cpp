@@ -39,7 +39,7 @@ Shape units_of(const Shape& all, std::int64_t count) {
 struct RowBlock {
   std::vector<std::byte> bytes;
   const std::byte* read(const RowColumn& column, const RowSizes& sizes, std::int64_t first, std::int64_t count) {
-    bytes.resize(static_cast<std::size_t>(sizes.bytes(first, count)));
+    bytes.resize(sizes.bytes(first, count));
     if (!bytes.empty())
       column.read(first, Tensor(bytes.data(), column.dtype, units_of(column.shape, sizes.units(first, count))));
     return bytes.data();
@@ -157,9 +157,8 @@ void RowSource::choose_layout() {
   in_file_ = place == RowPlace::in_file;
   const std::int64_t mine = in_file_ ? world_->rank() : world_->node();
   const Gathered all = comm.all_gather(std::as_bytes(std::span(&mine, 1)), "holders of the rows");
-  holders_.resize(static_cast<std::size_t>(in_file_ ? world_->size() : nodes));
-  for (int r = 0; r < all.ranks(); ++r)
-    holders_[static_cast<std::size_t>(values_of<std::int64_t>(all.of(r))[0])].push_back(r);
+  holders_.resize(in_file_ ? world_->size() : nodes);
+  for (int r = 0; r < all.ranks(); ++r) holders_[values_of<std::int64_t>(all.of(r))[0]].push_back(r);
   // This memory has the rows of a fetch and of the next one, those that other ranks get, and row numbers and slots.
   constexpr double kNumbers = 104;
   const double copies = comm.size() > 1 ? 3 : 2, record = static_cast<double>(mean_record_);
@@ -181,7 +180,7 @@ std::vector<RowArray> RowSource::place(std::int64_t n, const std::vector<RowColu
   mean_record_ = 0;
   columns_.clear();
   for (const RowColumn& column : columns) {
-    const std::int64_t units = column.starts.empty() ? n : column.starts[static_cast<std::size_t>(n)],
+    const std::int64_t units = column.starts.empty() ? n : column.starts[n],
                        values = units > 0 ? column.shape.size() / units : 0;
     const RowSizes sizes = {.unit_bytes = values * static_cast<std::int64_t>(size_bytes(column.dtype)),
                             .starts = column.starts.empty() ? nullptr : column.starts.data()};
@@ -277,14 +276,14 @@ void RowSource::start(std::vector<std::int64_t> rows) {
     const auto end = std::lower_bound(begin, wanted_.end(), begin_of(h + 1));
     const std::vector<int>& serving = holders_[h];
     const int rank = serving[static_cast<std::size_t>(world_->node_rank()) % serving.size()];
-    pieces_[static_cast<std::size_t>(rank)] = std::as_bytes(std::span(begin, end));
+    pieces_[rank] = std::as_bytes(std::span(begin, end));
     begin = end;
   }
   asked_ = comm.all_to_all(pieces_, "numbers of rows");
   sizes_.assign(ranks, 0);
   for (std::size_t r = 0; r < ranks; ++r) sizes_[r] = record_bytes(pieces_[r]);
-  incoming_.resize(static_cast<std::size_t>(std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0})));
-  served_.resize(static_cast<std::size_t>(record_bytes(asked_.bytes)));
+  incoming_.resize(std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0}));
+  served_.resize(record_bytes(asked_.bytes));
   ++fetches_;
   if (in_file_) {
     reader_ = helper_thread([this] {
@@ -305,7 +304,7 @@ std::vector<std::span<const std::byte>> RowSource::replies() const {
   std::vector<std::span<const std::byte>> to;
   std::size_t begin = 0;
   for (int r = 0; r < asked_.ranks(); ++r) {
-    to.push_back(std::span(served_).subspan(begin, static_cast<std::size_t>(record_bytes(asked_.of(r)))));
+    to.push_back(std::span(served_).subspan(begin, record_bytes(asked_.of(r))));
     begin += to.back().size();
   }
   return to;

@@ -141,16 +141,15 @@ void check_tree(Communicator& comm, Verdict& verdict) {
     std::vector<std::vector<float>> shards;
     for (std::int64_t s = 0; s < kShards; ++s) {
       std::vector<float>& shard = shards.emplace_back(static_cast<std::size_t>(n));
-      for (std::int64_t i = 0; i < n; ++i) shard[static_cast<std::size_t>(i)] = element(s, i);
+      for (std::int64_t i = 0; i < n; ++i) shard[i] = element(s, i);
     }
     const ShardRange mine = shards_of(kShards, comm.rank(), comm.size());
     const std::vector<std::span<float>> local(shards.begin() + mine.begin, shards.begin() + mine.end);
-    std::vector<float> sum(static_cast<std::size_t>(n));
+    std::vector<float> sum(n);
     tree_all_reduce(comm, kShards, local, std::span<float>(sum), "comm-test tree");
     for (std::int64_t width = 1; width < kShards; width *= 2)
       for (std::int64_t s = 0; s < kShards; s += 2 * width)
-        for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i)
-          shards[static_cast<std::size_t>(s)][i] += shards[static_cast<std::size_t>(s + width)][i];
+        for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) shards[s][i] += shards[s + width][i];
     for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i)
       verdict.expect(sum[i], shards[0][i], "element ", i, " of ", n);
   }
@@ -185,7 +184,7 @@ CommCheck check(World& world, const char* name, Body body) {
 double median_of(std::vector<double> values, double quantile = 0.5) {
   const auto at = static_cast<std::ptrdiff_t>(quantile * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), values.begin() + at, values.end());
-  return values[static_cast<std::size_t>(at)];
+  return values[at];
 }
 
 /// Times collectives, each for about `each_s`. The time of a repetition is that of its slowest rank.
@@ -246,8 +245,8 @@ class Ring {
         theirs_(bytes),
         to_(static_cast<std::size_t>(comm.size())),
         from_(static_cast<std::size_t>(comm.size())) {
-    to_[static_cast<std::size_t>((comm.rank() + 1) % comm.size())] = mine_;
-    from_[static_cast<std::size_t>((comm.rank() + comm.size() - 1) % comm.size())] = static_cast<std::int64_t>(bytes);
+    to_[(comm.rank() + 1) % comm.size()] = mine_;
+    from_[(comm.rank() + comm.size() - 1) % comm.size()] = static_cast<std::int64_t>(bytes);
   }
   void send() { comm_.all_to_all_known(to_, from_, theirs_, "comm-test ring"); }
 

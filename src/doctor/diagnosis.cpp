@@ -71,7 +71,7 @@ class Diagnosis {
   void add(const std::string& topic, const std::string& what, const std::string& change) {
     if (topics_.insert(topic).second) findings_.push_back({what, change});
   }
-  const HostFacts& host(int number) const { return report_.hosts[static_cast<std::size_t>(number)]; }
+  const HostFacts& host(int number) const { return report_.hosts[number]; }
   std::string name(const HostPair& pair) const { return join(host(pair.a).host, " - ", host(pair.b).host); }
 
   void pairs_against_each_other() {

@@ -193,22 +193,20 @@ DoctorReport examine(World& world, const DoctorOptions& options) {
   count_processors(world, own);
   own.memory_bytes_per_s = memory_speed(world);
 
-  std::vector<int> first_ranks(static_cast<std::size_t>(world.nodes()), -1);
+  std::vector<int> first_ranks(world.nodes(), -1);
   const std::vector<std::string> nodes = comm.all_gather_text(join(world.node()), "doctor nodes");
   for (std::size_t r = nodes.size(); r-- > 0;) first_ranks[std::stoul(nodes[r])] = static_cast<int>(r);
   const auto pairs = host_pairs(world.nodes());
   DoctorReport report;
   double sent_bytes = 0;
   for (const auto& [a, b] : pairs)
-    report.pairs.push_back(
-        time_pair(comm, {a, b}, {first_ranks[static_cast<std::size_t>(a)], first_ranks[static_cast<std::size_t>(b)]},
-                  options.budget_s / static_cast<double>(pairs.size()), sent_bytes));
+    report.pairs.push_back(time_pair(comm, {a, b}, {first_ranks[a], first_ranks[b]},
+                                     options.budget_s / static_cast<double>(pairs.size()), sent_bytes));
   comm.barrier("doctor counters");
   share_traffic(own.links, sent_bytes);
   const std::vector<std::string> facts =
       comm.all_gather_text(world.node_rank() == 0 ? text_of(Json(own)) : "", "doctor facts");
-  for (const int rank : first_ranks)
-    report.hosts.push_back(Json::parse(facts[static_cast<std::size_t>(rank)]).get<HostFacts>());
+  for (const int rank : first_ranks) report.hosts.push_back(Json::parse(facts[rank]).get<HostFacts>());
   report.nccl = check_nccl(world, options.device);
   return report;
 }

@@ -31,8 +31,7 @@ std::string doctor_text(const DoctorReport& report) {
     text += "\n  pair of hosts                        latency     bandwidth  at bytes\n";
     for (std::size_t i = 0; i < std::min(slowest.size(), kMostPairs); ++i) {
       const HostPair& p = slowest[i];
-      const std::string name =
-          report.hosts[static_cast<std::size_t>(p.a)].host + " - " + report.hosts[static_cast<std::size_t>(p.b)].host;
+      const std::string name = report.hosts[p.a].host + " - " + report.hosts[p.b].host;
       text += printed("  %-32s %11s  %12s  %8zu\n", name.c_str(), human_seconds(p.latency_s).c_str(),
                       rate(p.bytes_per_s).c_str(), p.bytes);
     }

@@ -40,21 +40,21 @@ void exchange(Communicator& comm, const std::vector<T>& from, std::vector<T>& to
   std::vector<std::vector<T>> out(ranks);
   std::vector<std::int64_t> sizes(ranks, 0), next(ranks, 0);  // of what arrives from each rank
   for (const Piece& p : pieces) {
-    if (p.to == comm.rank()) sizes[static_cast<std::size_t>(p.from)] += p.count * width;
+    if (p.to == comm.rank()) sizes[p.from] += p.count * width;
     if (p.from != comm.rank()) continue;
-    std::vector<T>& piece = out[static_cast<std::size_t>(p.to)];
+    std::vector<T>& piece = out[p.to];
     piece.insert(piece.end(), from.begin() + p.row * width, from.begin() + (p.row + p.count) * width);
   }
   std::vector<std::span<const std::byte>> bytes;
   for (const std::vector<T>& piece : out) bytes.push_back(std::as_bytes(std::span(piece)));
   std::exclusive_scan(sizes.begin(), sizes.end(), next.begin(), std::int64_t{0});
   for (std::int64_t& size : sizes) size *= static_cast<std::int64_t>(sizeof(T));
-  std::vector<T> arrived(static_cast<std::size_t>(count * width));
+  std::vector<T> arrived(count * width);
   comm.all_to_all_known(bytes, sizes, std::as_writable_bytes(std::span(arrived)), "columns");
   to.resize(arrived.size());
   for (const Piece& p : pieces) {
     if (p.to != comm.rank()) continue;
-    std::int64_t& at = next[static_cast<std::size_t>(p.from)];
+    std::int64_t& at = next[p.from];
     std::copy_n(arrived.begin() + at, p.count * width, to.begin() + p.place * width);
     at += p.count * width;
   }
@@ -92,7 +92,7 @@ void Columns::to_host(Device gpu) {
   if (!on_gpu || !x.empty()) return;
   const Stream stream(gpu);
   const auto get = [&](std::vector<float>& to, GpuValues& from, std::int64_t width) {
-    to.resize(static_cast<std::size_t>(count() * width));
+    to.resize(count() * width);
     copy(stream, Tensor::of(to.data(), {std::ssize(to)}), from.range(gpu, 0, std::ssize(to)));
   };
   get(x, gpu_x, n_in);
@@ -134,7 +134,7 @@ void move_columns(Communicator& comm, Device gpu, Columns& from, Columns& to, co
   if (std::ranges::all_of(pieces, [](const Piece& p) { return p.from == p.to && p.row == p.place; })) {
     std::swap(from, to);
   } else {
-    const std::int64_t count = parts[static_cast<std::size_t>(comm.rank())].count;
+    const std::int64_t count = parts[comm.rank()].count;
     from.to_host(gpu);
     to.clear();
     exchange(comm, from.x, to.x, pieces, from.n_in, count);

@@ -20,13 +20,12 @@ struct lsfit_session {
 
 namespace {
 
-/// The codes of errors in an input and of this program's own, which depend on the call.
+/// The codes of errors in the input and inside the library; they depend on the call.
 struct Codes {
   int data = LSEM_ERR_NOT_FINITE, internal = LSEM_ERR_INTERNAL;
 };
 
 int code_of(const Error& error, const Codes& codes) {
-  if (dynamic_cast<const LostRank*>(&error) != nullptr) return LSFIT_ERR_LOST;
   if (dynamic_cast<const OutOfMemory*>(&error) != nullptr) return LSEM_ERR_MEMORY;
   return error.fault() == Fault::usage ? LSEM_ERR_ARGUMENT : error.fault() == Fault::data ? codes.data : codes.internal;
 }
@@ -99,7 +98,7 @@ int observe(lsfit_session* s, long n, const S* const* x, const long* sx, const S
       const Fields<const S> fields{data, strides, static_cast<int>(count)};
       check_fields(fields, n, what, false);
       if (StateView<const S> view; as_view(fields, view)) return view;
-      copy.resize(static_cast<std::size_t>(n * count));
+      copy.resize(n * count);
       if (n > 0) gather(fields, 0, n, copy.data());
       return StateView<const S>{copy.data(), count, 1};
     };
@@ -116,7 +115,7 @@ struct GpuState {
            long variable)
       : view(gpu_view(what, data, node, variable)) {
     if (stays) return;
-    values.resize(static_cast<std::size_t>((n - 1) * node + (count - 1) * variable + 1));
+    values.resize((n - 1) * node + (count - 1) * variable + 1);
     copy_bytes(stream, values.data(), data, values.size() * sizeof(S));
     view.data = values.data();
   }
@@ -164,6 +163,8 @@ int lsfit_open(MPI_Comm comm, const char* config, int n_in, int n_out, const cha
     try {
       *session =
           new lsfit_session{{&comm, text_of(config), n_in, n_out, text_of(names), text_of(units)}, nullptr, {}, "", {}};
+    } catch (const LostRank& error) {
+      throw Failure(LSFIT_ERR_LOST, error.what());
     } catch (const Error& error) {
       throw Failure(code_of(error, {.data = LSEM_ERR_ARGUMENT}), error.what());
     }

@@ -15,8 +15,8 @@ std::int64_t Reservoir::draw(std::int64_t step, std::int64_t count, int rank, st
   if (count == 0) return 0;
   const Permutation shuffled(std::ssize(entries_), seed_, static_cast<std::uint64_t>(step));
   for (std::int64_t i = 0; i < count; ++i) {
-    const Entry& entry = entries_[static_cast<std::size_t>(shuffled(i))];
-    order.push_back({entry.owner, counts[static_cast<std::size_t>(entry.owner)]++, 1});
+    const Entry& entry = entries_[shuffled(i)];
+    order.push_back({entry.owner, counts[entry.owner]++, 1});
     if (entry.owner != rank) continue;
     const float* values = rows_.data() + entry.row * width_;
     here.x.insert(here.x.end(), values, values + here.n_in);
@@ -27,7 +27,7 @@ std::int64_t Reservoir::draw(std::int64_t step, std::int64_t count, int rank, st
 }
 
 void Reservoir::reserve(std::int64_t columns, std::int64_t mine) {
-  entries_.reserve(static_cast<std::size_t>(std::min(capacity_, std::ssize(entries_) + columns)));
+  entries_.reserve(std::min(capacity_, std::ssize(entries_) + columns));
   if (capacity_ == 0) return;
   rows_.reserve(rows_.size() + static_cast<std::size_t>(std::min(capacity_, mine) * width_));
   free_.reserve(rows_.capacity() / static_cast<std::size_t>(width_) + 1);
@@ -38,8 +38,8 @@ void Reservoir::offer(std::int64_t step, std::span<const std::int64_t> ids, cons
   if (capacity_ == 0) return;
   int owner = 0;
   for (std::int64_t i = 0; i < std::ssize(ids); ++i) {
-    while (i >= parts[static_cast<std::size_t>(owner)].first + parts[static_cast<std::size_t>(owner)].count) ++owner;
-    const auto id = ids[static_cast<std::size_t>(i)];
+    while (i >= parts[owner].first + parts[owner].count) ++owner;
+    const auto id = ids[i];
     const Philox random(seed_, static_cast<std::uint64_t>(step), "reservoir", static_cast<std::uint64_t>(id));
     const Key key = {random.bits64(0), id, step};
     if (std::ssize(entries_) == capacity_) {
@@ -48,10 +48,10 @@ void Reservoir::offer(std::int64_t step, std::span<const std::int64_t> ids, cons
     }
     float* const values = push(key, owner, rank);
     if (values == nullptr) continue;
-    const std::int64_t at = i - parts[static_cast<std::size_t>(rank)].first;
+    const std::int64_t at = i - parts[rank].first;
     std::copy_n(here.x.begin() + at * here.n_in, here.n_in, values);
     std::copy_n(here.y.begin() + at * here.n_out, here.n_out, values + here.n_in);
-    values[width_ - 1] = here.weights[static_cast<std::size_t>(at)];
+    values[width_ - 1] = here.weights[at];
   }
 }
 
@@ -86,7 +86,7 @@ std::string Reservoir::state(Communicator& comm) const {
   const auto append = [&](const void* from, std::size_t size) { bytes.append(static_cast<const char*>(from), size); };
   for (const Entry& entry : entries_) {
     const Key& key = entry;
-    std::int64_t& at = all.begin[static_cast<std::size_t>(entry.owner)];
+    std::int64_t& at = all.begin[entry.owner];
     append(&key, sizeof key);
     append(all.bytes.data() + at, row_bytes());
     at += static_cast<std::int64_t>(row_bytes());

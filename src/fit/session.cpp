@@ -73,7 +73,7 @@ void ObservedTask::observe(std::int64_t first, const Columns& columns) {
   first_ = first;
   const std::int64_t count = columns.count(), known = std::ssize(numbers_);
   if (known < count) {
-    numbers_.resize(static_cast<std::size_t>(count));
+    numbers_.resize(count);
     std::iota(numbers_.begin() + known, numbers_.end(), static_cast<std::int32_t>(known));
   }
   const auto rows = [&](const std::vector<float>& values, std::int64_t width) {
@@ -132,19 +132,17 @@ Session::Session(const void* communicator, const std::string& config, std::int64
                           const char* otherwise) {
       std::vector<std::string> out;
       for (std::int64_t i = 0; i < count; ++i)
-        out.push_back(!from.empty()     ? from[static_cast<std::size_t>(first + i)]
-                      : *otherwise == 0 ? ""
-                                        : otherwise + std::to_string(i));
+        out.push_back(!from.empty() ? from[first + i] : *otherwise == 0 ? "" : otherwise + std::to_string(i));
       return out;
     };
     variables_.input_names = fill(all, 0, n_in, "x");
     variables_.output_names = fill(all, n_in, n_out, "y");
     variables_.input_units = fill(their_units, 0, n_in, "");
     variables_.output_units = fill(their_units, n_in, n_out, "");
-    variables_.input_cf.resize(static_cast<std::size_t>(n_in));
-    variables_.output_cf.resize(static_cast<std::size_t>(n_out));
-    variables_.input_level.resize(static_cast<std::size_t>(n_in));
-    variables_.output_level.resize(static_cast<std::size_t>(n_out));
+    variables_.input_cf.resize(n_in);
+    variables_.output_cf.resize(n_out);
+    variables_.input_level.resize(n_in);
+    variables_.output_level.resize(n_out);
     mine = join(n_in, " ", n_out, " ", names, " ", units, "\n", options_.ini());
     // The ranks of a session may be some of those of the program, which has given each its GPU.
     if (config_.run.device == "cuda" && gpu_count() > 0) config_.dist.gpu_ids = {std::to_string(current_gpu().index)};
@@ -225,14 +223,14 @@ void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y
       const Tensor all = on_gpu.range(device_, before * width, (before + n) * width).reshaped({n, width});
       const std::int64_t bad = ops::copy_columns(*gpu, all, from, gpu_scratch_);
       if (bad < 0) return;
-      refuse(bad / width, names[static_cast<std::size_t>(bad % width)], HostView(all)->data<float>()[bad]);
+      refuse(bad / width, names[bad % width], HostView(all)->data<float>()[bad]);
     }
-    to.resize(static_cast<std::size_t>((before + n) * width));
+    to.resize((before + n) * width);
     float* values = to.data() + before * width;
     for (std::int64_t j = 0; j < n; ++j)
       for (std::int64_t i = 0; i < width; ++i) {
         *values = static_cast<float>(from.at(j, i));
-        if (!std::isfinite(*values)) refuse(j, names[static_cast<std::size_t>(i)], *values);
+        if (!std::isfinite(*values)) refuse(j, names[i], *values);
         ++values;
       }
   };
@@ -240,7 +238,7 @@ void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y
     take(x, n_in_, variables_.input_names, observed_.x, observed_.gpu_x);
     take(y, n_out_, variables_.output_names, observed_.y, observed_.gpu_y);
     for (std::int64_t j = 0; j < n; ++j) {
-      const float weight = weights.empty() ? 1 : static_cast<float>(weights[static_cast<std::size_t>(j)]);
+      const float weight = weights.empty() ? 1 : static_cast<float>(weights[j]);
       if (!std::isfinite(weight) || weight < 0) refuse(j, "its weight", weight);
       observed_.weights.push_back(weight);
     }
@@ -248,10 +246,10 @@ void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y
     observed_.on_gpu = gpu != nullptr;
   } catch (const std::exception& problem) {
     if (gpu == nullptr) {
-      observed_.x.resize(static_cast<std::size_t>(before * n_in_));
-      observed_.y.resize(static_cast<std::size_t>(before * n_out_));
+      observed_.x.resize(before * n_in_);
+      observed_.y.resize(before * n_out_);
     }
-    observed_.weights.resize(static_cast<std::size_t>(before));
+    observed_.weights.resize(before);
     if (refused_.empty()) refused_ = problem.what();
     throw;
   }
@@ -293,8 +291,8 @@ void Session::share_columns(const Parts& part) {
   std::int64_t identified = 0;
   samples_ = 0;
   for (int r = 0; r < comm.size(); ++r) {
-    counts.push_back(all[static_cast<std::size_t>(2 * r)]);
-    identified += all[static_cast<std::size_t>(2 * r + 1)];
+    counts.push_back(all[2 * r]);
+    identified += all[2 * r + 1];
     order.push_back({r, 0, counts.back()});
     samples_ += counts.back();
   }
@@ -322,21 +320,19 @@ Moments Session::moments_of_columns() {
   share_columns(part);
   const std::int64_t width = n_in_ + n_out_;
   const ShardRange shards = shards_of(all_shards, comm.rank(), comm.size());
-  const std::int64_t first = parts_[static_cast<std::size_t>(comm.rank())].first;
-  std::vector<double> mean(static_cast<std::size_t>(width), 0), sum(mean.size());
+  const std::int64_t first = parts_[comm.rank()].first;
+  std::vector<double> mean(width, 0), sum(mean.size());
   /// The means of (value - mean)^power over all columns.
   const auto average = [&](int power) {
-    std::vector<std::vector<double>> sums(static_cast<std::size_t>(shards.count()),
-                                          std::vector<double>(mean.size(), 0));
+    std::vector<std::vector<double>> sums(shards.count(), std::vector<double>(mean.size(), 0));
     std::vector<std::span<double>> local(sums.begin(), sums.end());
     for (std::int64_t s = shards.begin; s < shards.end; ++s) {
       const Shard rows = part_of({.count = samples_}, s, all_shards);
       for (std::int64_t r = rows.first - first; r < rows.first - first + rows.count; ++r)
         for (std::int64_t c = 0; c < width; ++c) {
-          const float value = c < n_in_ ? columns_.x[static_cast<std::size_t>(r * n_in_ + c)]
-                                        : columns_.y[static_cast<std::size_t>(r * n_out_ + c - n_in_)];
-          const double d = static_cast<double>(value) - mean[static_cast<std::size_t>(c)];
-          local[static_cast<std::size_t>(s - shards.begin)][static_cast<std::size_t>(c)] += power == 1 ? d : d * d;
+          const float value = c < n_in_ ? columns_.x[r * n_in_ + c] : columns_.y[r * n_out_ + c - n_in_];
+          const double d = static_cast<double>(value) - mean[c];
+          local[s - shards.begin][c] += power == 1 ? d : d * d;
         }
     }
     tree_all_reduce(comm, all_shards, local, std::span(sum), "moments of the columns");
@@ -389,7 +385,7 @@ double Session::step() {
   const int rank = world_.rank();
   world_.together("training step", [&] {
     if (device_.is_cuda()) columns_.to_gpu(device_);
-    learner_->task.observe(parts_[static_cast<std::size_t>(rank)].first, columns_);
+    learner_->task.observe(parts_[rank].first, columns_);
     reservoir_.reserve(samples_, columns_.count());
   });
   program.expect(samples_);
@@ -501,7 +497,7 @@ void Session::set_state(std::span<const std::byte> bytes) {
                   variables_text());
     for (const auto& [name, part] : kMoments) {
       std::vector<double>& values = moments.*part;
-      values.resize(static_cast<std::size_t>(std::string_view(name).starts_with("input") ? n_in_ : n_out_));
+      values.resize(std::string_view(name).starts_with("input") ? n_in_ : n_out_);
       take(values.data(), values.size() * sizeof(double));
     }
     state = unpack(text());

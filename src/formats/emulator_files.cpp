@@ -30,8 +30,7 @@ template <class T>
 std::pair<std::vector<double>, std::vector<double>> evaluate(const EmulatorOperators<T>& operators, std::int64_t rows,
                                                              const std::vector<double>& x) {
   const EmulatorArch& arch = operators.arch();
-  std::vector<double> y(static_cast<std::size_t>(rows * arch.n_out)),
-      j(static_cast<std::size_t>(rows * arch.n_out * arch.n_in));
+  std::vector<double> y(rows * arch.n_out), j(static_cast<std::size_t>(rows * arch.n_out * arch.n_in));
   const StateView<const double> view{x.data(), arch.n_in, 1};
   operators.template predict<double>(rows, view, {y.data(), arch.n_out, 1});
   operators.template jacobian<double>(rows, view, {}, JacobianUnits::physical, j.data());

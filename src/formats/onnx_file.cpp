@@ -194,7 +194,7 @@ class Reader {
                  external.offset, " on, ", length, " bytes, but the file has ", size,
                  "; it is damaged or another file");
     most_values_ = std::max(most_values_, static_cast<std::size_t>(length));
-    std::string bytes(static_cast<std::size_t>(length), '\0');
+    std::string bytes(length, '\0');
     std::ifstream in(path, std::ios::binary);
     in.seekg(external.offset).read(bytes.data(), length);
     require_readable(in.good() || length == 0, ", which cannot be read");

@@ -321,7 +321,7 @@ class GraphReader {
 
   /// The steps as x * scale + shift.
   std::pair<std::vector<double>, std::vector<double>> affine(const std::vector<Step>& steps, std::int64_t n) const {
-    std::vector<double> scale(static_cast<std::size_t>(n), 1), shift(scale.size(), 0);
+    std::vector<double> scale(n, 1), shift(scale.size(), 0);
     for (const Step& step : steps) {
       require_format(step.by.size() == 1 || step.by.size() == scale.size(), opening_, ": a normalisation of ",
                      step.by.size(), " columns for ", n);
@@ -419,7 +419,7 @@ class GraphReader {
       const std::int64_t out = state.weight.shape[0];
       require_format(state.bias.empty() || std::ssize(state.bias) == out, opening_, ": a bias of ", state.bias.size(),
                      " values for ", out, " outputs");
-      put(name + ".bias", {out}, state.bias.empty() ? std::vector<double>(static_cast<std::size_t>(out)) : state.bias);
+      put(name + ".bias", {out}, state.bias.empty() ? std::vector<double>(out) : state.bias);
     };
     if (front != nullptr) put_layer("conv1d", *front);
     for (std::size_t k = 0; k < linears.size(); ++k) put_layer(join("network.", 2 * k), *linears[k]);

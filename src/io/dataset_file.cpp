@@ -118,7 +118,7 @@ void DatasetFile::read_into(const std::string& dataset, const std::vector<std::i
   const auto read = [&]<class Stored>() {
     file_.read_blocks<Stored>(dataset, [&](std::int64_t first, std::span<const Stored> values) {
       hash.add(values.data(), values.size_bytes());
-      const std::span<T> part = out.subspan(static_cast<std::size_t>(first), values.size());
+      const std::span<T> part = out.subspan(first, values.size());
       std::transform(values.begin(), values.end(), part.begin(), [](Stored v) { return static_cast<T>(v); });
       if (check) check(first, part);
     });
@@ -143,7 +143,7 @@ void DatasetFile::read_rows(const std::string& dataset, std::int64_t first, std:
 template <class T>
 std::vector<T> DatasetFile::read(const std::string& dataset, const std::vector<std::int64_t>& shape) const {
   expect(dataset, {h5_type_of<T>::value}, shape);
-  std::vector<T> values(static_cast<std::size_t>(file_.info(dataset).elements()));
+  std::vector<T> values(file_.info(dataset).elements());
   read_into<T>(dataset, shape, values);
   return values;
 }

@@ -48,7 +48,7 @@ FileKind kind_of_zip(const std::string& head, std::ifstream& file) {
   file.clear();
   file.seekg(0, std::ios::end);
   const std::streamoff size = file.tellg();
-  std::string tail(static_cast<std::size_t>(std::min(size, kDirectory)), '\0');
+  std::string tail(std::min(size, kDirectory), '\0');
   file.seekg(size - static_cast<std::streamoff>(tail.size()));
   file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
   return tail.find("/constants.pkl") != std::string::npos ? FileKind::torchscript : FileKind::pytorch;
@@ -62,7 +62,7 @@ FileKind file_kind(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   require_usage(in.is_open(), "opening '", path.string(), "': ", std::strerror(errno));
   in.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<std::size_t>(in.gcount()));
+  head.resize(in.gcount());
   if (head.starts_with("PK\x03\x04")) return kind_of_zip(head, in);
   const FileKind kind = kind_of_bytes(head);
   return kind == FileKind::hdf5 ? kind_of_hdf5(path) : kind;

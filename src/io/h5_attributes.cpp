@@ -93,7 +93,7 @@ Found read_attribute(auto& handle, const H5File& file, const std::string& object
                handle.file_size, " bytes");
 
   const auto values = [&]<class T>(T) {
-    std::vector<T> out(static_cast<std::size_t>(n));
+    std::vector<T> out(n);
     require_data(n == 0 || H5Aread(id, h5::native_type(h5_type_of<T>::value), out.data()) >= 0, "reading ", what, ": ",
                  h5::kReason);
     return found(std::move(out), shape);

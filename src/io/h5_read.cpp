@@ -77,7 +77,7 @@ std::vector<T> H5File::read(const std::string& dataset) const {
   const h5::LibraryLock lock;
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_kind(source, h5_type_of<T>::value);
-  std::vector<T> out(static_cast<std::size_t>(h5::count(source.shape, source.what)));
+  std::vector<T> out(h5::count(source.shape, source.what));
   if (!out.empty()) transfer(source, h5_type_of<T>::value, H5S_ALL, H5S_ALL, out.data());
   return out;
 }
@@ -108,7 +108,7 @@ void H5File::read_blocks(const std::string& dataset,
   const std::int64_t n = h5::count(source.shape, source.what), rows = source.shape.empty() ? 1 : source.shape[0];
   if (n == 0) return;
   const std::int64_t width = n / rows, most = h5::block_rows(source.id, source.shape, sizeof(T));
-  std::vector<T> block(static_cast<std::size_t>(most * width));
+  std::vector<T> block(most * width);
   for (std::int64_t first = 0; first < rows; first += most) {
     const std::int64_t count = std::min(most, rows - first);
     if (count == rows) {
@@ -116,7 +116,7 @@ void H5File::read_blocks(const std::string& dataset,
     } else {
       transfer_rows(source, kType, first, count, block.data());
     }
-    visit(first * width, std::span<const T>(block).first(static_cast<std::size_t>(count * width)));
+    visit(first * width, std::span<const T>(block).first(count * width));
   }
 }
 

@@ -113,7 +113,7 @@ struct AsReferences {
 std::vector<std::string> strings(const std::filesystem::path& path, std::int64_t file_size, hid_t file_type,
                                  std::int64_t n, const std::string& what,
                                  const std::function<herr_t(hid_t memory, void* out)>& read) {
-  std::vector<std::string> out(static_cast<std::size_t>(n));
+  std::vector<std::string> out(n);
   if (n == 0) return out;
   const bool variable = H5Tis_variable_str(file_type) > 0;
   const std::size_t size = variable ? kReference : H5Tget_size(file_type);

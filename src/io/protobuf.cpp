@@ -36,7 +36,7 @@ std::vector<ProtobufField> protobuf_fields(std::string_view message, const std::
       const std::uint64_t size = field.wire == 2 ? take_varint(message, what) : field.wire == 1 ? 8 : 4;
       require_data(size <= message.size(), what, ": a field of ", size, " bytes, where ", message.size(),
                    " are left; the file is damaged");
-      field.bytes = message.substr(0, static_cast<std::size_t>(size));
+      field.bytes = message.substr(0, size);
       message.remove_prefix(field.bytes.size());
       if (field.wire != 2) std::memcpy(&field.value, field.bytes.data(), field.bytes.size());
     }

@@ -51,7 +51,7 @@ Var apply(Tape& t, const char* op, Var x, std::span<const Linear> layers, Activa
   const bool offers = residual && count == 1 && (derivative || b != nullptr);
   const GradientEpilogue* epilogue = offers ? t.offer_epilogue(y, {derivative, b}) : nullptr;
   t.record(op, y, std::span<const Param* const>(used.data(), 2 * count), [=, &t](Tape::BackwardScope scope) {
-    // da = dy derivative overwrites dy, or, if dy is also the gradient of a residual, the derivative.
+    // da = dy * derivative is written over dy, or over the derivative if dy is also the gradient of a residual.
     const bool formed = scope == Tape::BackwardScope::parameters || (epilogue && epilogue->done);
     const Tensor none, &dy = derivative && !residual && !formed ? t.own_grad(y) : y.grad();
     const bool in_derivative = derivative && residual;

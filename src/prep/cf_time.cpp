@@ -36,7 +36,7 @@ bool leap(Calendar calendar, std::int64_t year) {
 int days_in_month(Calendar calendar, std::int64_t year, int month) {
   constexpr std::array<int, 12> kDays = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
   if (calendar == Calendar::days_360) return 30;
-  return kDays[static_cast<std::size_t>(month - 1)] + (month == 2 && leap(calendar, year) ? 1 : 0);
+  return kDays[month - 1] + (month == 2 && leap(calendar, year) ? 1 : 0);
 }
 
 /// Days from year 0 to the start of a year.

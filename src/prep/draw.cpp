@@ -12,15 +12,15 @@ namespace {
 /// The first `count` elements of a Fisher-Yates shuffle.
 std::vector<std::int64_t> shuffled(std::int64_t n, std::int64_t count, std::uint64_t seed, Site site) {
   require(count >= 0 && count <= n, "drawing ", count, " of ", n);
-  std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+  std::vector<std::int64_t> order(n);
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const Philox random(seed, 0, site);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto j =
         i + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(n - i), static_cast<std::uint64_t>(i)));
-    std::swap(order[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(j)]);
+    std::swap(order[i], order[j]);
   }
-  order.resize(static_cast<std::size_t>(count));
+  order.resize(count);
   return order;
 }
 }  // namespace

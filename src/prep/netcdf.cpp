@@ -183,7 +183,7 @@ class Decoder {
 void collect(int group, const std::string& prefix, std::vector<std::string>& names) {
   int n = 0;
   if (nc_inq_varids(group, &n, nullptr) == NC_NOERR && n > 0) {
-    std::vector<int> ids(static_cast<std::size_t>(n));
+    std::vector<int> ids(n);
     nc_inq_varids(group, nullptr, ids.data());
     for (const int id : ids) {
       std::array<char, NC_MAX_NAME + 1> name{};
@@ -192,7 +192,7 @@ void collect(int group, const std::string& prefix, std::vector<std::string>& nam
   }
   n = 0;
   if (nc_inq_grps(group, &n, nullptr) != NC_NOERR || n == 0) return;
-  std::vector<int> ids(static_cast<std::size_t>(n));
+  std::vector<int> ids(n);
   nc_inq_grps(group, nullptr, ids.data());
   for (const int id : ids) {
     std::array<char, NC_MAX_NAME + 1> name{};
@@ -258,7 +258,7 @@ NcVariable NcFile::describe(const std::string& variable) const {
   const std::string doing = "describing " + quoted(variable, path_);
   int axes = 0;
   check(nc_inq_varndims(place.group, place.variable, &axes), doing);
-  std::vector<int> ids(static_cast<std::size_t>(axes));
+  std::vector<int> ids(axes);
   check(nc_inq_vardimid(place.group, place.variable, ids.data()), doing);
   NcVariable out;
   out.name = variable;
@@ -307,7 +307,7 @@ std::vector<double> NcFile::read_box(const Place& place, const NcVariable& what,
   const auto file_size = static_cast<std::int64_t>(fs::file_size(path_, error));
   require_data(n <= file_size * 1040 + (1 << 24), doing, ": it claims ", n, " values, but the file has ", file_size,
                " bytes");
-  std::vector<double> values(static_cast<std::size_t>(n));
+  std::vector<double> values(n);
   if (n == 0) return values;
   check(nc_get_vara_double(place.group, place.variable, start.data(), extent.data(), values.data()), doing);
 

@@ -42,7 +42,7 @@ class ClassicHeader {
       for (std::int64_t axis = 0; axis < axes; ++axis) {
         const std::int64_t id = count();
         require_sound(id < std::ssize(dims));
-        const std::int64_t extent = dims[static_cast<std::size_t>(id)];
+        const std::int64_t extent = dims[id];
         if (axis == 0 && extent == 0) {
           is_record = true;
         } else {

@@ -155,7 +155,7 @@ ProofLink link_of(const Hashes& arrays, const std::vector<std::string>& paramete
 std::uint64_t hash_of_array(const CheckpointReader& reader, const std::string& array) {
   const H5Info info = reader.info(array);
   return visit_numbers(info.type, [&]<class T>() {
-    std::vector<T> values(static_cast<std::size_t>(info.elements()));
+    std::vector<T> values(info.elements());
     reader.read_into<T>(array, values);
     return hash64(values.data(), values.size() * sizeof(T));
   });

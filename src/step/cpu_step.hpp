@@ -46,8 +46,8 @@ class CpuStep {
       gradient = summed_;
     }
     if (options.reproducible) {
-      shard_extras_.resize(static_cast<std::size_t>(mine_.count()));
-      encoded_.resize(static_cast<std::size_t>(mine_.count() * kExtras));
+      shard_extras_.resize(mine_.count());
+      encoded_.resize(mine_.count() * kExtras);
     } else {
       const std::int64_t workers = std::int64_t{comm.size()} * options_.threads;
       most_per_thread_ = (options.shards + workers - 1) / workers;
@@ -173,7 +173,7 @@ class CpuStep {
                 omp_get_num_threads(), "; use --threads ", omp_get_num_threads());
         work(thread, omp_get_num_threads());
       } catch (...) {
-        errors_[static_cast<std::size_t>(thread)] = std::current_exception();
+        errors_[thread] = std::current_exception();
         failed_.store(true, std::memory_order_relaxed);
       }
       {
@@ -202,15 +202,15 @@ class CpuStep {
         parts_.push_back(rows_.part_of(of_rank, thread, options_.threads));
     }
     const auto compute = [&](int thread, int threads) {
-      Worker& worker = *workers_[static_cast<std::size_t>(thread)];
+      Worker& worker = *workers_[thread];
       const ops::PackedWeights packed;
       Gradients& part = sum_.part(thread);
       part.zero();
       Gradients& gradients = begin_part(worker, part);
-      StepExtras& mine = extras_[static_cast<std::size_t>(thread)];
+      StepExtras& mine = extras_[thread];
       mine = {.flags = flags};
       for (std::int64_t m = 0; m < micros; ++m) {
-        const Shard& of_thread = parts_[static_cast<std::size_t>(m * threads + thread)];
+        const Shard& of_thread = parts_[m * threads + thread];
         const std::int64_t shards =
             std::clamp<std::int64_t>(of_thread.count / model_.least_shard(), 1, most_per_thread_);
         for (std::int64_t i = 0; i < shards; ++i) {
@@ -276,12 +276,12 @@ class CpuStep {
     const bool one_rank = comm_.size() == 1;
     divide_shards(batch);
     const auto compute = [&](int thread, int) {
-      Worker& worker = *workers_[static_cast<std::size_t>(thread)];
+      Worker& worker = *workers_[thread];
       const ops::PackedWeights packed;
-      const ShardRange shards = of_threads_[static_cast<std::size_t>(thread)];
+      const ShardRange shards = of_threads_[thread];
       const std::int64_t micros = micro_batches(batch);
       for (std::int64_t i = shards.begin; i < shards.end; ++i) {
-        StepExtras& extras = shard_extras_[static_cast<std::size_t>(i - mine_.begin)];
+        StepExtras& extras = shard_extras_[i - mine_.begin];
         Gradients& part = sum_.begin_shard(thread, i);
         Gradients& gradients = begin_part(worker, part);
         for (std::int64_t m = 0; m < micros; ++m) {

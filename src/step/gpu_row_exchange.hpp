@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <ranges>
 #include <span>
 #include <string>
 #include <vector>

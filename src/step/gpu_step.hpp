@@ -64,7 +64,7 @@ class GpuStep {
     for (const Param& p : model.params().all()) {
       std::size_t bucket = 0;
       while (p.offset < ranges_[bucket].begin || p.offset >= ranges_[bucket].end) ++bucket;
-      bucket_of_[static_cast<std::size_t>(p.index)] = bucket;
+      bucket_of_[p.index] = bucket;
       if (p.trainable) ++params_in_[bucket];
     }
     for (std::size_t b = 0; b < ranges_.size(); ++b) names_.push_back(join("gradient bucket ", b));
@@ -235,15 +235,22 @@ class GpuStep {
     host.reset();
     const std::size_t head = sizeof(GpuStepRecord) + RankReport::size_bytes(micros_);
     half.record = static_cast<std::byte*>(host.allocate(head));
+    Work work{.batch = batch, .parts = {}, .key = {}};
+    std::int64_t most = 0;  // rows of the largest part of any rank
+    for (std::int64_t m = 0; m < micro_batches(batch); ++m)
+      for (int rank = 0; rank < comm_.size(); ++rank) {
+        Shard part = rank_part(batch, m, rank);
+        if (model_.draws()) part.counts = model_.count_rows(part, {});
+        most = std::max(most, part.counts.rows);
+        if (rank == comm_.rank()) work.parts.push_back(part);
+      }
     // Without the whole batch, two batches could have equal keys on a rank that has few samples, but not on others.
-    const std::int64_t capacity = token_capacity_for(batch);
-    Work work{.batch = batch, .parts = {}, .key = {batch.count, batch.micro, capacity}};
+    work.key = {batch.count, batch.micro, token_capacity(most)};
     bool staged = false;
-    for (std::int64_t m = 0; m < micro_batches(batch); ++m) {
-      Shard part = rank_part(batch, m, comm_.rank());
+    for (Shard& part : work.parts) {
       // With a row exchange the host must know the rows that it sends: no graphs, and samples drawn by the host.
       part.step_on_gpu = rows_.on() ? nullptr : &record()->step;
-      part.token_capacity = capacity;
+      part.token_capacity = token_capacity(most);
       work.key.push_back(part.count);
       if (part.count > 0 && model_.draws()) {
         const DrawnShard& drawn = model_.draw(host, part);
@@ -253,18 +260,9 @@ class GpuStep {
         work.weight += drawn.weight;
         work.key.insert(work.key.end(), drawn.shape.begin(), drawn.shape.end());
       }
-      work.parts.push_back(part);
     }
     work.staged_bytes = staged ? host.mark().used_before + host.mark().used_in_block : head;
     return work;
-  }
-
-  /// Shard::token_capacity of all ranks: that of the largest part.
-  std::int64_t token_capacity_for(const GlobalBatch& batch) const {
-    std::int64_t most = 0;
-    for (std::int64_t m = 0; m < micro_batches(batch) && model_.draws(); ++m)
-      for (int rank = 0; rank < comm_.size(); ++rank) most = std::max(most, model_.rows(rank_part(batch, m, rank), {}));
-    return token_capacity(most);
   }
 
   /// Whether all ranks say so, if they agree on their graphs.
@@ -364,7 +362,7 @@ class GpuStep {
     const Arena::Mark begin = arena_.mark();
     for (std::int64_t m = 0; m < micros; ++m) {
       const bool last = m + 1 == micros;
-      const Shard& part = work.parts[static_cast<std::size_t>(m)];
+      const Shard& part = work.parts[m];
       if (part.count == 0) {
         if (last) send_report();
         continue;
@@ -425,15 +423,15 @@ class GpuStep {
         const Tensor own = rows.slice(part.first - batch.first, part.count);
         from.emplace_back(static_cast<std::byte*>(own.raw()), own.size_bytes());
       }
-      const std::span<const std::byte> mine = std::exchange(from[static_cast<std::size_t>(comm_.rank())], {});
+      const std::span<const std::byte> mine = std::exchange(from[comm_.rank()], {});
       std::vector<std::span<const std::byte>> to(from.size(), mine);
-      to[static_cast<std::size_t>(comm_.rank())] = {};  // already in place
+      to[comm_.rank()] = {};  // already in place
       reduce_->exchange(stream_, from, to, what);
     }
   }
 
   void ready(const Param& p) {
-    --missing_[bucket_of_[static_cast<std::size_t>(p.index)]];
+    --missing_[bucket_of_[p.index]];
     rows_.ready(p);
     while (started_ < ranges_.size() && missing_[started_] == 0 && rows_.may_pack(started_)) reduce_next();
   }

@@ -82,7 +82,7 @@ GradSync<T>::GradSync(Communicator& comm, const ParamStore& params, std::int64_t
   for (const Param& p : params.all()) {
     std::size_t bucket = 0;
     while (p.offset < buckets_[bucket].begin || p.offset >= buckets_[bucket].end) ++bucket;
-    bucket_of_[static_cast<std::size_t>(p.index)] = bucket;
+    bucket_of_[p.index] = bucket;
     ++params_in_[bucket];
   }
   for (std::size_t b = 0; b < buckets_.size(); ++b) names_.push_back(join("gradient bucket ", b));
@@ -105,13 +105,13 @@ void GradSync<T>::begin() {
 
 template <class T>
 void GradSync<T>::ready(int thread, const Param& param) {
-  const std::size_t bucket = bucket_of_[static_cast<std::size_t>(param.index)];
-  if (--missing_[static_cast<std::size_t>(thread)][bucket] == 0) complete(thread, bucket);
+  const std::size_t bucket = bucket_of_[param.index];
+  if (--missing_[thread][bucket] == 0) complete(thread, bucket);
 }
 
 template <class T>
 void GradSync<T>::ready_all(int thread) {
-  std::vector<std::int64_t>& missing = missing_[static_cast<std::size_t>(thread)];
+  std::vector<std::int64_t>& missing = missing_[thread];
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (missing[b] > 0 || params_in_[b] == 0) {
       missing[b] = 0;
@@ -159,11 +159,9 @@ void GradSync<T>::start(std::size_t bucket) {
   const char* name = names_[bucket].c_str();
   const std::span<T> message = sum_.message();
   const auto message_with = [&](std::int64_t front) {
-    const auto extras = message.subspan(static_cast<std::size_t>(kExtras - front), static_cast<std::size_t>(front));
+    const auto extras = message.subspan(kExtras - front, front);
     const std::span<T> rows = rows_[bucket].pack(extras, sum_.gradient().template data<T>());
-    return !rows.empty() ? rows
-                         : message.subspan(static_cast<std::size_t>(kExtras + range.begin - front),
-                                           static_cast<std::size_t>(range.count() + front));
+    return !rows.empty() ? rows : message.subspan(kExtras + range.begin - front, range.count() + front);
   };
   if constexpr (std::is_same_v<T, float>) {
     if (compression_ == Compression::bf16) {  // loss and weight keep full precision
@@ -192,8 +190,7 @@ void GradSync<T>::finish() {
   extras_request_.reset();  // waits
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const std::int64_t front = buckets_[b].begin == 0 && compression_ == Compression::none ? kExtras : 0;
-    rows_[b].unpack(sum_.message().subspan(static_cast<std::size_t>(kExtras - front), static_cast<std::size_t>(front)),
-                    sum_.gradient().template data<T>());
+    rows_[b].unpack(sum_.message().subspan(kExtras - front, front), sum_.gradient().template data<T>());
   }
 }
 

@@ -44,7 +44,7 @@ class PartSum {
   }
 
   /// Chain: the gradient of a thread.
-  Gradients& part(std::int64_t thread) { return *parts_[static_cast<std::size_t>(thread)].sum; }
+  Gradients& part(std::int64_t thread) { return *parts_[thread].sum; }
   /// Tree: the next sum is that of these shards of each thread, in order.
   void begin(std::span<const ShardRange> of_threads) {
     parts_.clear();
@@ -56,7 +56,7 @@ class PartSum {
   }
   /// Tree: the gradient of the thread's next shard, set to zero.
   Gradients& begin_shard(int thread, std::int64_t shard) {
-    Stack& stack = *stacks_[static_cast<std::size_t>(thread)];
+    Stack& stack = *stacks_[thread];
     stack.trees.push_back({shard, shard + 1});
     Sum& sum = sum_of(stack, stack.trees.size() - 1);
     if (!std::exchange(sum.is_zero, false)) sum.values.zero();
@@ -64,7 +64,7 @@ class PartSum {
   }
   /// Tree: that gradient is complete. Adds siblings.
   void end_shard(int thread) {
-    Stack& stack = *stacks_[static_cast<std::size_t>(thread)];
+    Stack& stack = *stacks_[thread];
     for (std::size_t last = stack.trees.size() - 1; last > 0; --last) {
       ShardRange &left = stack.trees[last - 1], &right = stack.trees[last];
       if (left.count() != right.count() || left.begin % (2 * left.count()) != 0) return;
@@ -231,7 +231,7 @@ class PartSum {
     for (const Part& part : parts_) {
       const TouchedRows& touched = *part.sum->touched(*table.param);
       if (part.shards.begin < tree.begin || part.shards.end > tree.end) continue;
-      if (((touched.bitmap()[static_cast<std::size_t>(row / 64)] >> (row % 64)) & 1) == 0) continue;
+      if (((touched.bitmap()[row / 64] >> (row % 64)) & 1) == 0) continue;
       leaves.push_back({part.shards, part.flat + table.range.begin + touched.place(row) * table.columns});
     }
     return leaves;
@@ -285,13 +285,12 @@ class PartSum {
         });
       }
     }
-    packed_.resize(static_cast<std::size_t>(at));
+    packed_.resize(at);
   }
 
   void add_extras(ShardRange parts, std::span<const T> extras, std::span<T> to) const {
     std::vector<std::span<const T>> vectors;
-    for (std::int64_t i = parts.begin; i < parts.end; ++i)
-      vectors.push_back(extras.subspan(static_cast<std::size_t>(i * kExtras), kExtras));
+    for (std::int64_t i = parts.begin; i < parts.end; ++i) vectors.push_back(extras.subspan(i * kExtras, kExtras));
     tree_sum<T>(vectors, 0, kExtras, to);
   }
   /// Packs the sum over an aligned subtree after the place of its extras: elements of dense parameters, rows_.
@@ -311,9 +310,8 @@ class PartSum {
     const std::int64_t rows = std::ssize(rows_);
 #pragma omp parallel for schedule(static) if (rows >= kRows)
     for (std::int64_t r = 0; r < rows; ++r) {
-      const Row& row = rows_[static_cast<std::size_t>(r)];
-      const std::span<T> out =
-          to.subspan(static_cast<std::size_t>(row.at), static_cast<std::size_t>(row.table->columns));
+      const Row& row = rows_[r];
+      const std::span<T> out = to.subspan(row.at, row.table->columns);
       const std::span<const TreeLeaf<T>> touched = leaves_of(tree, *row.table, row.row);
       if (touched.empty())
         std::ranges::fill(out, T{0});

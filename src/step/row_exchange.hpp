@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <ranges>
 #include <span>
 #include <string>
 #include <vector>

@@ -8,18 +8,16 @@
 namespace lockstep {
 
 /// Divides the samples of a step into contiguous parts: with about equal numbers of rows if the samples differ in rows
-/// (ShardModel::rows()), so that no rank or thread waits long for the others; otherwise with equal numbers of samples.
+/// (ShardModel::count_rows()), so that no rank or thread waits long for the others; otherwise with equal numbers of
+/// samples.
 class RowParts {
  public:
   /// Counts the rows of `all`, the samples of a step. The shards of part_of() lie in it.
   void count(const ShardModel& model, const Shard& all) {
     first_ = all.first;
-    by_rows_ = model.rows(all, {}) > 0;
-    if (!by_rows_) return;
-    up_to_.resize(static_cast<std::size_t>(all.count) + 1);
-    up_to_[0] = 0;
-    model.rows(all, std::span(up_to_).subspan(1));
-    std::inclusive_scan(up_to_.begin(), up_to_.end(), up_to_.begin());
+    up_to_.resize(static_cast<std::size_t>(all.count) + 1);  // the first stays 0
+    by_rows_ = model.count_rows(all, std::span(up_to_).subspan(1)).rows > 0;
+    if (by_rows_) std::inclusive_scan(up_to_.begin(), up_to_.end(), up_to_.begin());
   }
   /// Whether the samples differ in rows.
   bool vary() const { return by_rows_; }

@@ -54,9 +54,8 @@ void require_same_arguments(World& world, const Args& args) {
   if (world.size() == 1) return;
   const auto everyone = world.communicator().all_gather_text(quoted(args), "command line");
   world.together("comparing the command lines", [&] {
-    require_usage(everyone[static_cast<std::size_t>(world.rank())] == everyone[0], "this rank was started with ",
-                  everyone[static_cast<std::size_t>(world.rank())], ", rank 0 with ", everyone[0],
-                  "; all ranks need the same arguments");
+    require_usage(everyone[world.rank()] == everyone[0], "this rank was started with ", everyone[world.rank()],
+                  ", rank 0 with ", everyone[0], "; all ranks need the same arguments");
   });
 }
 

@@ -58,7 +58,7 @@ IdTable IdTable::numbers(std::int64_t count) {
 
 const std::string& IdTable::name(std::int64_t number) const {
   static const std::string kNone;
-  return names_.empty() ? kNone : names_[static_cast<std::size_t>(number)];
+  return names_.empty() ? kNone : names_[number];
 }
 
 std::string IdTable::called(std::int64_t number) const {

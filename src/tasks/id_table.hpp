@@ -19,7 +19,7 @@ class IdTable {
   static IdTable numbers(std::int64_t count);
 
   std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }
-  const std::string& id(std::int64_t number) const { return ids_[static_cast<std::size_t>(number)]; }
+  const std::string& id(std::int64_t number) const { return ids_[number]; }
   bool has_names() const { return !names_.empty(); }
   /// The name of a number, or "".
   const std::string& name(std::int64_t number) const;

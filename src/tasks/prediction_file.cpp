@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
@@ -201,7 +202,7 @@ class CsvWriter final : public LineWriter {
  private:
   /// The label of value i of a column, or its indices from 1: "3", or "2_3" with two axes.
   static std::string label(const PredictionColumn& column, std::int64_t i) {
-    if (!column.labels.empty()) return column.labels[static_cast<std::size_t>(i)];
+    if (!column.labels.empty()) return column.labels[i];
     std::string text;
     for (std::size_t axis = column.extents.size(); axis-- > 0; i /= column.extents[axis])
       text = std::to_string(i % column.extents[axis] + 1) + (text.empty() ? "" : "_" + text);
@@ -341,7 +342,7 @@ void compute(World& world, const PredictionTable& table, Writer* writer, Progres
     std::vector<std::byte> bytes;
     if (rank != 0)
       for (const PredictionValues& values : mine) pack(bytes, values);
-    std::vector<std::span<const std::byte>> to(static_cast<std::size_t>(ranks));
+    std::vector<std::span<const std::byte>> to(ranks);
     to[0] = bytes;
     Gathered parts;
     if (ranks > 1) parts = world.communicator().all_to_all(to, "predictions");

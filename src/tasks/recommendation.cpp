@@ -75,8 +75,7 @@ PredictionTable lists_table(const Recommender& model, std::int64_t count, const 
   table.rows = std::ssize(model.chosen);
   table.block = [&model, &candidates, count, dtype, threads](std::int64_t first, std::int64_t rows,
                                                              std::vector<PredictionValues>& values) {
-    const std::span<const std::int64_t> users =
-        std::span(model.chosen).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
+    const std::span<const std::int64_t> users = std::span(model.chosen).subspan(first, rows);
     const RankedItems ranked = rank_items(model, users, count, candidates, threads);
     for (std::size_t u = 0; u < users.size(); ++u) put_id(values[0], u, model.users, users[u]);
     for (std::size_t i = 0; i < ranked.items.size(); ++i) {
@@ -108,14 +107,12 @@ PredictionTable embeddings_table(const Recommender& model, bool of_users, int th
           put_id(values[0], static_cast<std::size_t>(i), model.item_ids, first + i);
         return;
       }
-      const std::span<const std::int64_t> users =
-          std::span(model.chosen).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
-      parallel_blocks(
-          Device{}, dtype, threads, rows, kUserBlock, [&](Tape& tape, std::int64_t begin, std::int64_t count) {
-            const Tensor states =
-                model.states(tape, users.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)));
-            std::copy_n(states.data<T>(), states.size(), to + begin * width);
-          });
+      const std::span<const std::int64_t> users = std::span(model.chosen).subspan(first, rows);
+      parallel_blocks(Device{}, dtype, threads, rows, kUserBlock,
+                      [&](Tape& tape, std::int64_t begin, std::int64_t count) {
+                        const Tensor states = model.states(tape, users.subspan(begin, count));
+                        std::copy_n(states.data<T>(), states.size(), to + begin * width);
+                      });
       for (std::size_t u = 0; u < users.size(); ++u) put_id(values[0], u, model.users, users[u]);
     });
   };
@@ -215,7 +212,7 @@ void check(const RecommendationOptions& o, const Options& options, World& world,
 }
 
 std::vector<std::int64_t> all_of(const IdTable& table) {
-  std::vector<std::int64_t> all(static_cast<std::size_t>(table.size()));
+  std::vector<std::int64_t> all(table.size());
   std::iota(all.begin(), all.end(), std::int64_t{0});
   return all;
 }
@@ -231,24 +228,20 @@ std::vector<std::int64_t> select_users(const RecommendationOptions& o, const IdT
 RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> users, std::int64_t count,
                        std::span<const std::int32_t> candidates, int threads) {
   const auto size = std::ssize(users);
-  RankedItems ranked{std::vector<std::int32_t>(static_cast<std::size_t>(size * count)),
-                     std::vector<double>(static_cast<std::size_t>(size * count))};
+  RankedItems ranked{std::vector<std::int32_t>(size * count), std::vector<double>(size * count)};
   const ops::ItemTable table = candidates.empty() ? ops::ItemTable(model.items) : ops::ItemTable();
   const DType dtype = model.items->dtype();
   parallel_blocks(Device{}, dtype, threads, size, kUserBlock, [&](Tape& tape, std::int64_t first, std::int64_t rows) {
-    const auto some = users.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
-    const auto items = std::span(ranked.items)
-                           .subspan(static_cast<std::size_t>(first * count), static_cast<std::size_t>(rows * count));
-    const auto scores = std::span(ranked.scores)
-                            .subspan(static_cast<std::size_t>(first * count), static_cast<std::size_t>(rows * count));
+    const auto some = users.subspan(first, rows);
+    const auto items = std::span(ranked.items).subspan(first * count, rows * count);
+    const auto scores = std::span(ranked.scores).subspan(first * count, rows * count);
     const Tensor states = model.states(tape, some);
     if (candidates.empty()) {
       std::vector<std::vector<std::int32_t>> left_out(some.size());
       for (std::size_t u = 0; u < some.size(); ++u) model.left_out(some[u], left_out[u]);
       ops::top_items(
           tape.stream(), tape.arena(), table, states,
-          [&](std::int64_t u) { return std::span<const std::int32_t>(left_out[static_cast<std::size_t>(u)]); }, count,
-          items.data());
+          [&](std::int64_t u) { return std::span<const std::int32_t>(left_out[u]); }, count, items.data());
     } else {
       for (std::size_t i = 0; i < items.size(); ++i) items[i] = candidates[i % candidates.size()];
     }

@@ -63,9 +63,7 @@ void Verifier::selected(const std::string& group, const std::string& name, const
   std::vector<double> expected;
   for (const std::int64_t row : rows) {
     const std::size_t first = static_cast<std::size_t>(row) * width;
-    if (first + width <= all.size())
-      expected.insert(expected.end(), all.begin() + static_cast<std::ptrdiff_t>(first),
-                      all.begin() + static_cast<std::ptrdiff_t>(first + width));
+    if (first + width <= all.size()) expected.insert(expected.end(), all.begin() + first, all.begin() + first + width);
   }
   compare_with(expected, path(group, name).substr(1), values, tolerance, false);
 }

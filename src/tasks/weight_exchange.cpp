@@ -17,7 +17,7 @@ std::int64_t extent(const NamedArrays& arrays, const std::string& name, int axis
   const NamedArray* array = arrays.find(name);
   if (array == nullptr || array->count() == 0) return 0;  // an empty array may claim any extent
   const int rank = static_cast<int>(array->shape.size()), place = axis < 0 ? axis + rank : axis;
-  return place < 0 || place >= rank ? 0 : array->shape[static_cast<std::size_t>(place)];
+  return place < 0 || place >= rank ? 0 : array->shape[place];
 }
 
 }  // namespace lockstep

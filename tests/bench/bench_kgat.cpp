@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <optional>
 #include <string>
 #include <vector>
 

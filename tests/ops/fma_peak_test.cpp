@@ -4,7 +4,7 @@
 #include "ops/fma_peak/fma_peak_kernels.hpp"
 #include "support/test.hpp"
 
-/// What is counted, not how fast it is: that depends on this machine's other work.
+/// Tests how many operations are counted, not the speed, which depends on the load of the machine.
 TEST_SUITE("ops.fma_peak") {
   TEST_CASE("the counted operations are done, twice as many per round in f32 as in f64, more with wider vectors") {
     double before = 0;

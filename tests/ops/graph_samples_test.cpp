@@ -16,7 +16,7 @@ struct Gpu {
   Arena arena{device};
   template <class T>
   std::span<const T> there(const std::vector<T>& values) {
-    return std::get<0>(for_kernels(stream, arena, std::span<const T>(values)));
+    return std::get<0>(for_kernels(stream, arena, values));
   }
   template <class T>
   std::vector<T> here(std::span<const T> values) const {

@@ -74,8 +74,7 @@ void compare(DType dtype, std::int64_t steps, std::int64_t flush_every, const Op
   for (std::int64_t t = 0; t < steps; ++t) {
     const auto rows = touched(t, kRows), relations = touched(t + 1000000, kRelations);
     arena.reset();
-    const auto [late_rows, late_relations] =
-        for_kernels(stream, arena, std::span<const std::int32_t>(rows), std::span<const std::int32_t>(relations));
+    const auto [late_rows, late_relations] = for_kernels(stream, arena, rows, relations);
     late.catch_up(*lazy.entity, late_rows);
     late.catch_up(*lazy.relation, late_relations);
     rows_equal = rows_equal && same_rows(*dense.entity, *lazy.entity, rows) &&
@@ -147,8 +146,7 @@ TEST_SUITE("optim.lazy_adam") {
       const Stream stream(gpu);
       Arena arena(gpu);
       LazyAdam adam({}, t.params, {{t.entity}, {t.relation}});
-      const auto [first, later] =
-          for_kernels(stream, arena, std::span<const std::int32_t>(row), std::span<const std::int32_t>(named));
+      const auto [first, later] = for_kernels(stream, arena, row, named);
       adam.begin_step(1e-2, 1);
       adam.update(*t.entity, first, g);
       for (int i = 0; i < 5; ++i) adam.begin_step(1e-2, 1);
@@ -232,7 +230,7 @@ TEST_SUITE("optim.lazy_adam") {
           late.step(on_device(flat, device), 1e-3);
         } else {
           arena.reset();
-          const auto [late_rows] = for_kernels(Stream(device), arena, std::span<const std::int32_t>(rows));
+          const auto [late_rows] = for_kernels(Stream(device), arena, rows);
           late.begin_step(1e-3, 1);
           late.update(*lazy.entity, late_rows, on_device(g, device));
         }

@@ -202,7 +202,7 @@ TEST_SUITE("optim.cuda") {
           for (std::size_t i = 0; i < scalars.size(); ++i) update.scalars[i] = static_cast<T>(scalars[i]);
           const optim_kernels::UpdateNow<T> still = {.scalars = {}, .moves = false};
           const auto [gpu_rows, gpu_now, gpu_update, gpu_still] =
-              for_kernels(stream, arena, std::span<const std::int32_t>(padded), std::span<const LazyNow>(&now, 1),
+              for_kernels(stream, arena, padded, std::span<const LazyNow>(&now, 1),
                           std::span<const optim_kernels::UpdateNow<T>>(&update, 1),
                           std::span<const optim_kernels::UpdateNow<T>>(&still, 1));
           std::vector<RowsNow> tables;

@@ -83,13 +83,14 @@ class ToyTask : public ShardTask {
   }
 
   std::int64_t samples_in_cache() const override { return in_cache; }
-  std::int64_t rows(const Shard& shard, std::span<std::int64_t> each) const override {
-    if (most_rows == 0) return 0;
+  RowCounts count_rows(const Shard& shard, std::span<std::int64_t> each) const override {
+    ++row_counts;
+    if (most_rows == 0) return {};
     const Permutation order(samples_, shard.seed, static_cast<std::uint64_t>(shard.epoch));
-    std::int64_t all = 0;
+    RowCounts all;
     for (std::int64_t i = 0; i < shard.count; ++i) {
       const std::int64_t rows = order(shard.first + i) % (most_rows + 1);
-      all += rows;
+      all.rows += rows;
       if (!each.empty()) each[static_cast<std::size_t>(i)] = rows;
     }
     return all;
@@ -141,7 +142,8 @@ class ToyTask : public ShardTask {
 
   std::int64_t fails_at = -1;  ///< a position whose shard throws
   std::int64_t in_cache = 0;   ///< samples_in_cache()
-  std::int64_t most_rows = 0;  ///< rows() of a sample is 0 to this; 0: samples do not differ in rows
+  std::int64_t most_rows = 0;  ///< of a sample; 0: samples do not differ in rows
+  mutable int row_counts = 0;  ///< calls of count_rows()
   mutable std::vector<Shard> computed;
 
  private:

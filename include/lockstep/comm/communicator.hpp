@@ -38,8 +38,7 @@ struct Gathered {
   std::vector<std::int64_t> begin;  ///< rank r contributed bytes [begin[r], begin[r + 1])
   int ranks() const { return begin.empty() ? 0 : static_cast<int>(begin.size()) - 1; }
   std::span<const std::byte> of(int rank) const {
-    return std::span(bytes).subspan(static_cast<std::size_t>(begin[rank]),
-                                    static_cast<std::size_t>(begin[rank + 1] - begin[rank]));
+    return std::span(bytes).subspan(begin[rank], begin[rank + 1] - begin[rank]);
   }
 };
 
@@ -94,6 +93,9 @@ class Communicator {
                                                     std::span<const std::int64_t> from_sizes, std::span<std::byte> into,
                                                     const char* what);
   virtual void barrier(const char* what) = 0;
+  /// A wait for the other ranks by other means, such as NCCL, has failed. If the ranks are processes, ends the job.
+  /// late  whether the deadline has passed
+  virtual void wait_failed(const std::string& /*why*/, bool /*late*/) {}
 
   /// As all_gather_known and all_to_all_known, but exchange the lengths first: only the sender needs to know them.
   Gathered all_gather(std::span<const std::byte> mine, const char* what);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/data/row_source.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -29,9 +30,14 @@ class DataMemory {
   /// DataMemory. errors  Error (usage): the arrays exceed the memory of this machine
   virtual Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) = 0;
   /// The data set that read(path, *this) returns; it is read once, for all trainings that share this memory.
+  /// errors  Error (internal): this memory holds another data set
   template <class Read>
   auto data_set(const std::filesystem::path& path, const Read& read) {
-    if (!has_data_set()) data_set_ = read(path, *this);
+    if (!has_data_set()) {
+      data_set_ = read(path, *this);
+      path_ = path;
+    }
+    require(path == path_, "reading the data set '", path.string(), "': this memory holds '", path_.string(), "'");
     return std::any_cast<decltype(read(path, *this))>(data_set_);
   }
   bool has_data_set() const { return data_set_.has_value(); }
@@ -52,6 +58,7 @@ class DataMemory {
  private:
   double placed_bytes_ = 0;
   std::any data_set_;
+  std::filesystem::path path_;  ///< of the data set
   std::filesystem::path copy_;
   RowSource rows_;
 };

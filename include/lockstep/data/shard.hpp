@@ -5,6 +5,12 @@ namespace lockstep {
 
 struct DrawnShard;
 
+/// Sums over the samples of a shard whose samples differ in rows (ShardModel::count_rows()).
+struct RowCounts {
+  std::int64_t rows = 0, targets = 0;
+  std::int64_t pairs = 0;  ///< pairs of a row with itself or an earlier one of its sample
+};
+
 /// A shard of one step's global batch: a range of positions in the epoch's order, and the keys of its random draws.
 struct Shard {
   std::uint64_t seed = 0;
@@ -12,7 +18,8 @@ struct Shard {
   std::int64_t step = 0;                       ///< global step, from 0
   std::int64_t first = 0;                      ///< position of the first sample in the epoch
   std::int64_t count = 0;                      ///< samples; may be 0
-  std::int64_t token_capacity = 0;             ///< rows of the arrays that draw() fills, see ShardModel::rows()
+  std::int64_t token_capacity = 0;             ///< rows of the arrays that draw() fills, see ShardModel::count_rows()
+  RowCounts counts = {};                       ///< result of ShardModel::count_rows(); 0: draw() counts
   const DrawnShard* drawn = nullptr;           ///< result of ShardModel::draw() for this shard; null: loss() draws
   const std::uint64_t* step_on_gpu = nullptr;  ///< `step` in GPU memory, for kernels that a graph repeats; may be null
 };

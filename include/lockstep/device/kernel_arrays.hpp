@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -48,14 +49,17 @@ struct Staged {
   void copy(const Stream& stream) const { copy_bytes(stream, on_gpu, pinned, size_bytes); }
 };
 
+template <class Array>
+using ViewOf = std::span<const std::ranges::range_value_t<Array>>;
+
 /// Copies host arrays to the pinned memory of a GPU's arena. Returns their addresses in GPU memory, for kernels after
 /// staged.copy().
-template <class... T>
-std::tuple<std::span<const T>...> stage(Staged& staged, Arena& arena, std::span<const T>... arrays) {
+template <class... Array>
+std::tuple<ViewOf<Array>...> stage(Staged& staged, Arena& arena, const Array&... arrays) {
   const auto padded = [](std::size_t size) {
     return (size + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
   };
-  const std::size_t size = (padded(arrays.size_bytes()) + ...);
+  const std::size_t size = (padded(ViewOf<Array>(arrays).size_bytes()) + ...);
   staged = {.on_gpu = static_cast<std::byte*>(arena.allocate(size)),
             .pinned = static_cast<std::byte*>(arena.host().allocate(size)),
             .size_bytes = size};
@@ -66,17 +70,17 @@ std::tuple<std::span<const T>...> stage(Staged& staged, Arena& arena, std::span<
     at += padded(array.size_bytes());
     return copy;
   };
-  return {place(arrays)...};  // braces evaluate from left to right
+  return {place(ViewOf<Array>(arrays))...};  // braces evaluate from left to right
 }
 
 /// Makes host arrays accessible to the kernels of a step: the arrays themselves on the CPU; on a GPU one asynchronous
 /// copy of all arrays into the arena's memory. The host arrays may change as soon as the call returns. The pinned
 /// staging memory is free once the stream has passed the copy.
-template <class... T>
-std::tuple<std::span<const T>...> for_kernels(const Stream& stream, Arena& arena, std::span<const T>... arrays) {
-  if (!arena.device().is_cuda()) return {arrays...};
+template <class... Array>
+std::tuple<ViewOf<Array>...> for_kernels(const Stream& stream, Arena& arena, const Array&... arrays) {
+  if (!arena.device().is_cuda()) return {ViewOf<Array>(arrays)...};
   Staged staged;
-  std::tuple<std::span<const T>...> copies = stage(staged, arena, arrays...);
+  std::tuple<ViewOf<Array>...> copies = stage(staged, arena, arrays...);
   staged.copy(stream);
   return copies;
 }

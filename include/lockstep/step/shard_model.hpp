@@ -51,18 +51,18 @@ class ShardModel {
   virtual std::int64_t samples_in_cache() const { return 0; }
   /// The smallest useful shard, in samples: a smaller one would not fill the vector units.
   virtual std::int64_t least_shard() const { return 1; }
-  /// With run.reproducible, the smallest shard whose gradient costs little to keep apart, in samples; 0: more shards than
-  /// in the default mode cost more in any case.
+  /// With run.reproducible, the smallest shard whose gradient costs little to keep apart, in samples; 0: more shards
+  /// than in the default mode cost more in any case.
   virtual std::int64_t least_tree_shard() const { return least_shard(); }
   /// loss() as a network that one kernel can train, if it is such a network; draw() must then set DrawnShard::rows.
   virtual std::optional<DenseNetwork> dense_network() const { return {}; }
-  /// The number of rows of the shard's samples, such as tokens, if shards of the same count differ in it; else 0.
-  /// `each` receives the rows of every sample, unless it is empty or the result is 0.
+  /// Counts the rows of the shard's samples, such as tokens, if shards of the same count differ in them; else all
+  /// counts are 0. `each` receives the rows of every sample, unless it is empty or the counts are 0.
   ///
   /// Ranks and threads of CPUs share the rows of a batch. Steps on a GPU round the number up, so that few different
   /// numbers occur, and set Shard::token_capacity on all ranks to the largest: a graph is repeated for all steps with
   /// the same capacity. The additional rows must not change any result.
-  virtual std::int64_t rows(const Shard&, std::span<std::int64_t> /*each*/) const { return 0; }
+  virtual RowCounts count_rows(const Shard&, std::span<std::int64_t> /*each*/) const { return {}; }
   /// Appends the rows of Task::row_source() that loss() and draw() of this shard read.
   virtual void reads(const Shard&, std::vector<std::int64_t>& /*rows*/) const {}
 

@@ -38,7 +38,7 @@ struct RunConfig {
     std::string path;
     std::string stage;      ///< directory on each node for a copy of `path` while it is loaded; "": none
     std::string layout;     ///< auto | replicate | divided
-    double memory_gib = 0;  ///< data.memory: of a node for rows; 0: half of what it has
+    double memory_gib = 0;  ///< data.memory: for rows, per node; 0: half of the node's memory
   } data;
   std::string model_kind;            ///< model.kind, a kind of the registry
   std::unique_ptr<TaskConfig> task;  ///< the options of that kind

@@ -66,7 +66,7 @@ struct TaskNeeds {
   std::int64_t least_shard = 1;                 ///< ShardModel::least_shard()
   std::int64_t least_tree_shard = 0;            ///< ShardModel::least_tree_shard()
   std::int64_t samples_in_cache = 0;            ///< ShardModel::samples_in_cache()
-  bool rows_vary = false;                       ///< ShardModel::rows(): a GPU computes more rows than the samples have
+  bool rows_vary = false;                       ///< ShardModel::count_rows(): a GPU adds rows to those of samples
   double scratch_bytes = 0;                     ///< further memory of a thread
   double rank_bytes = 0;                        ///< further memory of a rank for any batch, such as arrays of a graph
   double gpu_data_bytes = 0;                    ///< GPU memory of the data set

@@ -201,11 +201,13 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
     try {
       end = signals.received() != 0 ? TrainingEnd{kExitInterrupted, ""}
                                     : train(group, options, config, campaign, training, signals);
+    } catch (const CollectiveError& error) {
+      end = {static_cast<int>(error.fault()), error.what()};
     } catch (const std::exception& problem) {
       const Error error = log::as_error(problem);
       end = {static_cast<int>(error.fault()), error.what()};
       // The other ranks of the group wait for this one, and can only be ended with the job.
-      if (group.size() > 1 && dynamic_cast<const CollectiveError*>(&problem) == nullptr) {
+      if (group.size() > 1) {
         if (desk || queue) ask({{"ended", training.name()}, {"code", end.code}, {"text", end.text}});
         world.abort(end.code, end.text);
       }

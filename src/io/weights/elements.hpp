@@ -51,7 +51,7 @@ inline Layout contiguous(const std::vector<std::int64_t>& shape, bool fortran = 
 template <class From, class To, auto convert>
 void read_elements(const char* data, const Layout& layout, std::int64_t count, NamedArray& out) {
   std::vector<To> values;
-  values.reserve(static_cast<std::size_t>(count));
+  values.reserve(count);
   std::vector<std::int64_t> index(layout.shape.size(), 0);
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < count; ++i) {

@@ -82,7 +82,7 @@ class Machine {
   /// Removes the values after the last mark.
   std::vector<const Value*> pop_mark() {
     if (marks_.empty() || marks_.back() > stack_.size()) damaged("a missing mark");
-    const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
+    const auto begin = stack_.begin() + marks_.back();
     std::vector<const Value*> out(begin, stack_.end());
     stack_.erase(begin, stack_.end());
     marks_.pop_back();

@@ -7,7 +7,7 @@ namespace {
 
 /// Reads one string per column; empty strings if the file has no such dataset.
 std::vector<std::string> texts(const H5File& file, const std::string& dataset, std::int64_t columns) {
-  if (!file.has(dataset)) return std::vector<std::string>(static_cast<std::size_t>(columns));
+  if (!file.has(dataset)) return std::vector<std::string>(columns);
   std::vector<std::string> values = file.read_text(dataset);
   require_data(std::ssize(values) == columns, "reading dataset '", dataset, "' of '", file.path().string(),
                "': ", values.size(), " entries: expected one for each of ", columns, " columns");
@@ -21,7 +21,7 @@ std::vector<std::string> names(const H5File& file, const std::string& dataset, s
 }
 
 std::vector<std::int64_t> levels(const H5File& file, const std::string& dataset, std::int64_t columns) {
-  std::vector<std::int64_t> values(static_cast<std::size_t>(columns), 0);
+  std::vector<std::int64_t> values(columns, 0);
   if (file.has(dataset)) file.read_into<std::int64_t>(dataset, values, {columns});
   return values;
 }

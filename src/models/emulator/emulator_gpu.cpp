@@ -9,13 +9,13 @@ struct ConvolutionMatrix {
   std::vector<T> weight, bias;
   explicit ConvolutionMatrix(const ops::FeedForward<T>& net) {
     const std::int64_t n = net.n_in, taps = net.conv.in;
-    weight.resize(static_cast<std::size_t>(net.conv_rows() * n));
+    weight.resize(net.conv_rows() * n);
     for (std::int64_t c = 0; c < net.conv.out; ++c)
       for (std::int64_t i = 0; i < n; ++i) {
         bias.push_back(net.conv.bias[c]);
         for (std::int64_t j = 0; j < taps; ++j) {
           const std::int64_t at = i + j - taps / 2;
-          if (at >= 0 && at < n) weight[static_cast<std::size_t>((c * n + i) * n + at)] = net.conv.weight[c * taps + j];
+          if (at >= 0 && at < n) weight[(c * n + i) * n + at] = net.conv.weight[c * taps + j];
         }
       }
   }

@@ -57,7 +57,7 @@ SensitivityMetrics sensitivity_metrics(const Emulator& emulator, std::int64_t ro
   m.rows.assign(rows * in, 0);
   visit_float(emulator.dtype(), [&]<class T>() {
     const std::vector<T> states(x, x + rows * in);
-    std::vector<T> jacobian(static_cast<std::size_t>(rows * out * in));
+    std::vector<T> jacobian(rows * out * in);
     EmulatorOperators<T>(emulator).template jacobian<T>(rows, {states.data(), in, 1}, {}, JacobianUnits::normalised,
                                                         jacobian.data());
     for (std::int64_t r = 0; r < rows; ++r)

@@ -32,7 +32,7 @@ class HarFunction : public ArrayFunction {
       if (per_window == 1) {
         std::ranges::transform(logits.span<const T>(), scores, to_float);
       } else {
-        std::vector<double> means(static_cast<std::size_t>(n * arch.classes));
+        std::vector<double> means(n * arch.classes);
         window_log_probabilities(logits, arch.classes, per_window, means);
         std::ranges::transform(means, scores, to_float);
       }

@@ -38,14 +38,14 @@ AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int6
   std::vector<std::int64_t> place;
   std::vector<std::int32_t> heads, tails, head_slot, tail_slot;
   const std::int64_t begin = graph.indptr[first], end = graph.indptr[last];
-  std::vector<std::int32_t> head(static_cast<std::size_t>(end - begin));
+  std::vector<std::int32_t> head(end - begin);
   for (std::int64_t h = first; h < last; ++h) {
     const auto n = static_cast<std::size_t>(h);
     std::fill(head.begin() + (graph.indptr[n] - begin), head.begin() + (graph.indptr[n + 1] - begin),
               static_cast<std::int32_t>(h));
   }
-  std::vector<std::uint64_t> head_bits(static_cast<std::size_t>((graph.nodes + 63) / 64), 0), tail_bits(head_bits);
-  std::vector<std::int32_t> slot_of_head(static_cast<std::size_t>(graph.nodes)), slot_of_tail(slot_of_head);
+  std::vector<std::uint64_t> head_bits((graph.nodes + 63) / 64, 0), tail_bits(head_bits);
+  std::vector<std::int32_t> slot_of_head(graph.nodes), slot_of_tail(slot_of_head);
   const auto mark = [](std::vector<std::uint64_t>& bits, std::int32_t node) {
     bits[static_cast<std::size_t>(node) / 64] |= std::uint64_t{1} << (node % 64);
   };

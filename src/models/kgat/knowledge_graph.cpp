@@ -54,14 +54,14 @@ void laplacian(const KgGraph& graph, Laplacian kind, const Tensor& values) {
   require(values.size() == graph.nnz(), "laplacian: ", values.size(), " values for ", graph.nnz(), " pattern entries");
   const std::int64_t half = graph.relations / 2 - 1;  // relations of the knowledge graph, without inverses
   const auto inverse = [&](std::int32_t r) { return r < 2 ? 1 - r : r < 2 + half ? r + half : r - half; };
-  std::vector<std::int32_t> head(static_cast<std::size_t>(graph.triples()));
+  std::vector<std::int32_t> head(graph.triples());
   for (std::int64_t h = 0; h < graph.nodes; ++h) {
     const auto n = static_cast<std::size_t>(h);
     std::fill(head.begin() + graph.indptr[n], head.begin() + graph.indptr[n + 1], static_cast<std::int32_t>(h));
   }
   // For each relation: the degrees of its heads and tails, then the weights of its triples.
-  std::vector<double> share(static_cast<std::size_t>(graph.triples()));
-  std::vector<std::int64_t> out(static_cast<std::size_t>(graph.nodes), 0), in(out);
+  std::vector<double> share(graph.triples());
+  std::vector<std::int64_t> out(graph.nodes, 0), in(out);
   const auto count = [&](std::int64_t relation, std::vector<std::int64_t>& degrees, std::int64_t step) {
     const auto r = static_cast<std::size_t>(relation);
     for (std::int64_t i = graph.rel_indptr[r]; i < graph.rel_indptr[r + 1]; ++i)

@@ -82,8 +82,7 @@ void NestedRows::Set::take_all(std::int64_t nodes) {
 void NestedRows::place(const Stream& stream, Arena& arena) {
   for (Set& set : sets_) {
     if (set.all) continue;
-    const auto [list, bits] =
-        for_kernels(stream, arena, std::span<const std::int32_t>(set.list), std::span<const std::uint64_t>(set.bits));
+    const auto [list, bits] = for_kernels(stream, arena, set.list, set.bits);
     set.rows = ops::RowSet::list(list);
     set.placed_bits = bits;
   }

@@ -138,8 +138,7 @@ void SasRec::add_block(std::int64_t i) {
   b.ffn_drop1 = Site(join("dropout.ffn1.", i));
   b.ffn_drop2 = Site(join("dropout.ffn2.", i));
   if (arch_.mhc != Mhc::none) add_sites(b, i);
-  for (auto p = params_->all().begin() + static_cast<std::ptrdiff_t>(before); p != params_->all().end(); ++p)
-    b.params.push_back(&*p);
+  for (auto p = params_->all().begin() + before; p != params_->all().end(); ++p) b.params.push_back(&*p);
   if (arch_.timed) b.params.insert(b.params.end(), {key_times_, value_times_});
 }
 

@@ -14,8 +14,8 @@ constexpr int kMostThreads = 256;
 /// Columns of one block.
 constexpr std::int64_t kBlockColumns = 1 << 14;
 
-/// 1/(1 + exp -a), to be rounded to T. For halves the exponential may become infinite, and the result 0; otherwise it
-/// is computed from e = exp(-|a|) <= 1, so that no digit is lost.
+/// 1/(1 + exp -a), to be rounded to T. A half result may be 0 because the exponential overflows; wider types use
+/// e = exp(-|a|) <= 1, which loses no digit.
 template <class T>
 __device__ real_t<T> sigmoid(real_t<T> a) {
   using R = real_t<T>;

@@ -62,8 +62,7 @@ void compare_model(const H5File& golden, const std::string& group, const Model& 
                "reading ", group, " of '", golden.path().string(), "': states of ", n, " variables expected");
   std::vector<double> x1, tl, ad;
   for (std::size_t at = 0; at < x0.size(); at += n) {
-    std::vector<double> x(x0.begin() + static_cast<std::ptrdiff_t>(at),
-                          x0.begin() + static_cast<std::ptrdiff_t>(at + n));
+    std::vector<double> x(x0.begin() + at, x0.begin() + at + n);
     const auto t = rk4_tangent(model, dt, x, std::span(dx).subspan(at, n));
     const auto a = rk4_adjoint(model, dt, x, std::span(ly).subspan(at, n));
     rk4_step(model, dt, x);
@@ -91,7 +90,7 @@ void verify_generators(const H5File& golden, ReferenceReport& report) {
   std::vector<double> y, jac;
   for (std::size_t at = 0; at < x.size(); at += icecolumn::kInputs) {
     icecolumn::Input input;
-    std::copy_n(x.begin() + static_cast<std::ptrdiff_t>(at), icecolumn::kInputs, input.begin());
+    std::copy_n(x.begin() + at, icecolumn::kInputs, input.begin());
     icecolumn::Jacobian jacobian;
     const auto output = icecolumn::evaluate(input, &jacobian);
     y.insert(y.end(), output.begin(), output.end());

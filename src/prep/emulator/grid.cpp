@@ -48,8 +48,8 @@ NcVariable without_level(const NcFile& file, const ColumnSpec& column, std::opti
   }
   if (const std::size_t n = variable.dims.size(); !axis && n >= 3 && !is_time(file, variable.dims[n - 3])) axis = n - 3;
   require_usage(axis.has_value(), what, ": it has no levels to choose from; leave out '@", *column.level, "'");
-  variable.dims.erase(variable.dims.begin() + static_cast<std::ptrdiff_t>(*axis));
-  variable.shape.erase(variable.shape.begin() + static_cast<std::ptrdiff_t>(*axis));
+  variable.dims.erase(variable.dims.begin() + *axis);
+  variable.shape.erase(variable.shape.begin() + *axis);
   return variable;
 }
 
@@ -140,11 +140,11 @@ std::vector<double> read_on_grid(const NcFile& file, const ColumnSpec& column, c
   const std::vector<std::int64_t>& stride = *strides;
   const std::vector<double> values =
       axis ? file.read_slice(column.variable, *axis, *column.level) : file.read(column.variable);
-  std::vector<double> out(static_cast<std::size_t>(grid.size()));
+  std::vector<double> out(grid.size());
   std::vector<std::int64_t> index(grid.shape.size(), 0);
   std::int64_t at = 0;
   for (double& value : out) {
-    value = values[static_cast<std::size_t>(at)] * column.scale + column.offset;
+    value = values[at] * column.scale + column.offset;
     for (std::size_t d = grid.shape.size(); d-- > 0;) {
       at += stride[d];
       if (++index[d] < grid.shape[d]) break;
@@ -194,9 +194,9 @@ Times read_times(const NcFile& file, const Grid& grid, const std::vector<std::st
     const auto axis = std::ranges::find_if(grid.dims, [&](const auto& dim) { return is_time(file, dim); });
     const auto at = axis - grid.dims.begin();
     std::int64_t below = 1;
-    for (auto d = std::ssize(grid.dims) - 1; d > at; --d) below *= grid.shape[static_cast<std::size_t>(d)];
+    for (auto d = std::ssize(grid.dims) - 1; d > at; --d) below *= grid.shape[d];
     for (std::size_t i = 0; axis != grid.dims.end() && i < n; ++i)
-      values[i] = static_cast<double>(static_cast<std::int64_t>(i) / below % grid.shape[static_cast<std::size_t>(at)]);
+      values[i] = static_cast<double>(static_cast<std::int64_t>(i) / below % grid.shape[at]);
     out.trouble = "no variable counts time from a date";
   } else {
     values = read_on_grid(file, {out.variable, out.variable, {}, 1, 0}, grid);

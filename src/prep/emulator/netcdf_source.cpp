@@ -95,7 +95,7 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
     require_data(!present.empty(), "reading '", file.path().string(), "': it has none of the columns");
     const Grid grid = common_grid(file, present);
     FilePoints points;
-    points.valid.assign(static_cast<std::size_t>(grid.size()), 1);
+    points.valid.assign(grid.size(), 1);
     std::optional<NcFile> place_file;
     if (places > 0) place_file.emplace(NcFile::open(options.geolocation[places == 1 ? 0 : f]));
     const NcFile& place = place_file ? *place_file : file;

@@ -30,7 +30,7 @@ double tolerance_of(const Coordinate& c) {
   const double most = time ? 300 : c.kind == Kind::plain ? std::numeric_limits<double>::max() : 0.01;
   const double least = time ? 1 : std::max(2e-7 * largest, 1e-9);
   if (steps.empty()) return time ? most : std::max(least, 1e-4);
-  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
+  const auto middle = steps.begin() + steps.size() / 2;
   std::ranges::nth_element(steps, middle);
   return std::clamp(*middle / 10, least, std::max(most, least));
 }
@@ -106,8 +106,7 @@ class Cells {
     for (auto entry = begin; entry != end && found.size() < 2; ++entry) {
       bool near = true;
       for (std::size_t c = 0; c < place.size() && near; ++c)
-        near =
-            distance(points_[c], points_[c].values[static_cast<std::size_t>(entry->second)], place[c]) <= tolerance_[c];
+        near = distance(points_[c], points_[c].values[entry->second], place[c]) <= tolerance_[c];
       if (near) found.push_back(entry->second);
     }
   }
@@ -177,7 +176,7 @@ std::vector<std::int64_t> pair_points(const std::vector<Coordinate>& all_own, co
     partner[i] = -1;
     if (!std::ranges::all_of(place, [](double v) { return std::isfinite(v); })) continue;
     const auto found = cells.at(place);
-    if (found.size() == 1 && taken[static_cast<std::size_t>(found[0])]++ == 0) {
+    if (found.size() == 1 && taken[found[0]]++ == 0) {
       partner[i] = found[0];
       continue;
     }
@@ -196,8 +195,7 @@ std::vector<std::int64_t> pair_points(const std::vector<Coordinate>& all_own, co
 std::vector<double> of_partners(const std::vector<double>& values, const std::vector<std::int64_t>& partner) {
   std::vector<double> out;
   out.reserve(partner.size());
-  for (const std::int64_t p : partner)
-    out.push_back(p < 0 ? std::numeric_limits<double>::quiet_NaN() : values[static_cast<std::size_t>(p)]);
+  for (const std::int64_t p : partner) out.push_back(p < 0 ? std::numeric_limits<double>::quiet_NaN() : values[p]);
   return out;
 }
 

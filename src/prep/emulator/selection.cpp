@@ -21,7 +21,7 @@ namespace lockstep::prep {
 const std::vector<double>& Candidates::column(const std::string& name) const {
   const auto found = std::ranges::find(names, name);
   require(found != names.end(), "column '", name, "' was not read");
-  return columns[static_cast<std::size_t>(found - names.begin())];
+  return columns[found - names.begin()];
 }
 
 std::vector<std::string> Selection::columns_needed() const {
@@ -141,7 +141,7 @@ std::vector<double> synthetic_aice(const std::vector<double>& sst) {
 void keep_indices(std::vector<std::int64_t>& points, const std::vector<std::int64_t>& chosen) {
   std::vector<std::int64_t> kept;
   kept.reserve(chosen.size());
-  for (const std::int64_t i : chosen) kept.push_back(points[static_cast<std::size_t>(i)]);
+  for (const std::int64_t i : chosen) kept.push_back(points[i]);
   points = std::move(kept);
 }
 
@@ -157,7 +157,7 @@ void subsample(std::vector<std::int64_t>& points, const Selection& s) {
                                                    static_cast<std::uint64_t>(s.max_patterns)));
       keep_indices(points, chosen);
     } else {
-      points.resize(static_cast<std::size_t>(s.max_patterns));
+      points.resize(s.max_patterns);
     }
   }
 }
@@ -180,7 +180,7 @@ ColumnNames names_of(const Candidates& c, const std::vector<std::string>& wanted
 std::string units_of(const Candidates& c, const Selection& s, const std::string& name) {
   const auto given = parse_names(s.units, "variables.units");
   if (const auto found = given.find(name); found != given.end()) return found->second;
-  return c.units[static_cast<std::size_t>(std::ranges::find(c.names, name) - c.names.begin())];
+  return c.units[std::ranges::find(c.names, name) - c.names.begin()];
 }
 
 /// What 1 is in the units of aice: the options state fractions, and a column may be in percent.
@@ -191,8 +191,7 @@ double whole_ice(const Candidates& c, const Selection& s) {
 /// "ocean" or "atmosphere" when all inputs share it, otherwise one word per input.
 std::string input_source(const Candidates& c, const std::vector<std::string>& inputs) {
   std::vector<std::string> sides;
-  for (const auto& name : inputs)
-    sides.push_back(c.side[static_cast<std::size_t>(std::ranges::find(c.names, name) - c.names.begin())]);
+  for (const auto& name : inputs) sides.push_back(c.side[std::ranges::find(c.names, name) - c.names.begin()]);
   if (std::ranges::all_of(sides, [&](const auto& side) { return side == sides.front(); })) return sides.front();
   return listed(sides, ",");
 }
@@ -248,8 +247,7 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
     columns.push_back(&column(name));
     std::int64_t bad = 0;
     // Values beyond the range of f32 would become infinities.
-    for (const std::int64_t p : points)
-      bad += !std::isfinite(static_cast<float>((*columns.back())[static_cast<std::size_t>(p)]));
+    for (const std::int64_t p : points) bad += !std::isfinite(static_cast<float>((*columns.back())[p]));
     if (bad > 0) report.dropped.emplace_back(name, bad);
   }
   std::string worst;
@@ -377,7 +375,7 @@ void summarise_times(const Candidates& c, const EmulatorSet& set, Summary& summa
     if (!looked_at.emplace(c.source[p], c.time[p]).second) continue;
     const auto [before, is_new] = seen.try_emplace({c.time[p], c.lat[p], c.lon[p]}, c.source[p]);
     if (is_new) continue;
-    const auto name = [&](std::int32_t file) { return c.files[static_cast<std::size_t>(file)].filename().string(); };
+    const auto name = [&](std::int32_t file) { return c.files[file].filename().string(); };
     return summary.warning("times: ", date(c.time[p]), " is in ", name(before->second), " and in ", name(c.source[p]),
                            " for the same places; rows that are read twice may be in two parts of the split");
   }

@@ -24,15 +24,12 @@ std::vector<std::int64_t> rows_left(const std::vector<std::uint8_t>& split) {
   return rows;
 }
 
-void mark(std::vector<std::uint8_t>& split, std::int64_t row, std::uint8_t part) {
-  split[static_cast<std::size_t>(row)] = part;
-}
+void mark(std::vector<std::uint8_t>& split, std::int64_t row, std::uint8_t part) { split[row] = part; }
 
 void mark_random(std::vector<std::uint8_t>& split, std::int64_t count, std::uint8_t part, const Selection& s,
                  Site site) {
   const auto left = rows_left(split);
-  for (const std::int64_t i : draw_subset(std::ssize(left), count, s.seed, site))
-    mark(split, left[static_cast<std::size_t>(i)], part);
+  for (const std::int64_t i : draw_subset(std::ssize(left), count, s.seed, site)) mark(split, left[i], part);
 }
 
 /// Marks whole groups in the given order until at least `count` rows are marked. At least one group stays for training.
@@ -74,8 +71,7 @@ void mark_fraction(std::vector<std::uint8_t>& split, double fraction, std::uint8
       return static_cast<std::int64_t>(std::floor(static_cast<double>(rows.lat[row]) / s.block_degrees));
     });
     std::vector<std::vector<std::int64_t>> shuffled;
-    for (const std::int64_t g : draw_permutation(std::ssize(groups), s.seed, site))
-      shuffled.push_back(groups[static_cast<std::size_t>(g)]);
+    for (const std::int64_t g : draw_permutation(std::ssize(groups), s.seed, site)) shuffled.push_back(groups[g]);
     mark_groups(split, shuffled, count, part, "band of latitude");
   }
 }

@@ -48,8 +48,7 @@ void Synthetic::finish(EmulatorSet& set, std::size_t n) const {
   const auto rows_of = [&](double share) { return static_cast<std::int64_t>(static_cast<double>(n) * share); };
   const auto order = draw_permutation(static_cast<std::int64_t>(n), seed, "prep.split");
   const std::int64_t test = rows_of(test_split), validation = rows_of(validation_split);
-  for (std::int64_t i = 0; i < test + validation; ++i)
-    set.split[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])] = i < test ? 2 : 1;
+  for (std::int64_t i = 0; i < test + validation; ++i) set.split[order[i]] = i < test ? 2 : 1;
   take_moments(set);
 }
 

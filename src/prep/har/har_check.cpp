@@ -99,8 +99,7 @@ namespace {
 std::vector<std::set<std::int32_t>> class_subjects(const HarSet& set) {
   std::vector<std::set<std::int32_t>> subjects(set.class_names.size());
   for (std::size_t n = 0; n < set.labels.size(); ++n) {
-    if (set.labels[n] >= 0 && set.subject[n] >= 0)
-      subjects[static_cast<std::size_t>(set.labels[n])].insert(set.subject[n]);
+    if (set.labels[n] >= 0 && set.subject[n] >= 0) subjects[set.labels[n]].insert(set.subject[n]);
   }
   return subjects;
 }
@@ -151,8 +150,7 @@ void describe_har_set(const H5File& file, std::ostream& out) {
     std::string names;
     for (const auto& [subject, windows] : subjects)
       names += (names.empty() ? "" : " ") + (subject < 0 ? "unknown" : set.subject_name(subject));
-    page.line(part == 0 ? "subjects" : "", kHarParts[static_cast<std::size_t>(part)], ": ",
-              names.empty() ? "none" : names);
+    page.line(part == 0 ? "subjects" : "", kHarParts[part], ": ", names.empty() ? "none" : names);
   }
   page.sources(set.files, set.sha256);
   page.attributes("/", set.notes);
@@ -163,8 +161,8 @@ void describe_har_set(const H5File& file, std::ostream& out) {
   for (std::size_t c = 0; c < C; ++c) {
     double low = INFINITY, high = -INFINITY;
     for (std::size_t n = 0; n < set.split.size(); ++n) {
-      const auto begin = set.signals.begin() + static_cast<std::ptrdiff_t>((n * C + c) * L);
-      const auto [least, most] = std::minmax_element(begin, begin + static_cast<std::ptrdiff_t>(L));
+      const auto begin = set.signals.begin() + (n * C + c) * L;
+      const auto [least, most] = std::minmax_element(begin, begin + L);
       low = std::min(low, *least);
       high = std::max(high, *most);
     }

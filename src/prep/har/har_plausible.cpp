@@ -51,7 +51,7 @@ double magnitude(const HarSet& set, const Sensor& sensor, std::int64_t n) {
 }
 
 double lower_median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  const auto middle = values.begin() + (values.size() - 1) / 2;
   std::ranges::nth_element(values, middle);
   return *middle;
 }

@@ -18,7 +18,7 @@ void verify_line_plots(const H5File& golden, ReferenceReport& report) {
   std::vector<std::int64_t> columns;
   for (std::int64_t i = 0; i < length; ++i) columns.push_back(line_plot::x_of(i, length, size));
   std::vector<std::uint8_t> pixels;
-  std::vector<std::uint32_t> mask(static_cast<std::size_t>(line_plot::mask_words(size)));
+  std::vector<std::uint32_t> mask(line_plot::mask_words(size));
   for (std::int64_t plot = 0; plot < n; ++plot) {
     line_plot::draw(sequences.data() + plot * length, length, size, mask.data());
     for (int row = 0; row < size; ++row)

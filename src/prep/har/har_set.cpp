@@ -19,8 +19,8 @@ std::vector<T> gather(const std::vector<T>& values, const Extents& shape, const 
   std::vector<T> out;
   for (std::size_t n = 0; n < split.size(); ++n) {
     if (split[n] != part) continue;
-    const auto first = values.begin() + static_cast<std::ptrdiff_t>(n * width);
-    out.insert(out.end(), first, first + static_cast<std::ptrdiff_t>(width));
+    const auto first = values.begin() + n * width;
+    out.insert(out.end(), first, first + width);
   }
   return out;
 }
@@ -33,7 +33,7 @@ std::int64_t HarSet::windows_in(int part) const {
 std::vector<std::int64_t> HarSet::class_counts(int part) const {
   std::vector<std::int64_t> counts(class_names.size(), 0);
   for (std::size_t n = 0; n < split.size(); ++n) {
-    if (labels[n] >= 0) counts[static_cast<std::size_t>(labels[n])] += split[n] == part;
+    if (labels[n] >= 0) counts[labels[n]] += split[n] == part;
   }
   return counts;
 }
@@ -46,8 +46,7 @@ std::span<const double> HarSet::window(std::int64_t n) const {
 }
 
 std::string HarSet::subject_name(std::int32_t id) const {
-  if (id >= 0 && static_cast<std::size_t>(id) < subject_names.size())
-    return subject_names[static_cast<std::size_t>(id)];
+  if (id >= 0 && static_cast<std::size_t>(id) < subject_names.size()) return subject_names[id];
   return std::to_string(id);
 }
 
@@ -111,7 +110,7 @@ void fields(SetFile& io, HarSet& set) {
   io.attribute("sha256", set.sha256);
   io.optional("subject_names", set.subject_names);
   const std::int64_t subjects = set.subject_names.empty() ? Range().most : std::ssize(set.subject_names) - 1;
-  const auto group_of = [](int part) { return std::string("/") + kHarParts[static_cast<std::size_t>(part)] + "/"; };
+  const auto group_of = [](int part) { return std::string("/") + kHarParts[part] + "/"; };
   if (io.reads()) {
     require_data(C > 0 && classes > 0, io.in().opening(), ": ", C, " channels and ", classes,
                  " classes; there must be at least one each");

@@ -180,7 +180,7 @@ class Recordings {
       short_ += windows == 0 ? end - begin : 0;
     }
     too_short_ += made == 0;
-    unsplit_.resize(static_cast<std::size_t>(set_.windows()), !row.split);
+    unsplit_.resize(set_.windows(), !row.split);
   }
 
   /// Numbers the classes, unless the set has them, and the subjects. Sets the names of classes, subjects and channels.
@@ -201,8 +201,8 @@ class Recordings {
     if (!numbered) set_.subject_names = sorted_names(subjects_.words);
     for (const auto& name : subjects_.words)
       subjects.push_back(numbered ? static_cast<std::int32_t>(*as_number(name)) : index_of(set_.subject_names, name));
-    for (auto& label : set_.labels) label = label < 0 ? -1 : classes[static_cast<std::size_t>(label)];
-    for (auto& subject : set_.subject) subject = subject < 0 ? -1 : subjects[static_cast<std::size_t>(subject)];
+    for (auto& label : set_.labels) label = label < 0 ? -1 : classes[label];
+    for (auto& subject : set_.subject) subject = subject < 0 ? -1 : subjects[subject];
   }
 
   /// The windows that have no split of their own.
@@ -267,8 +267,8 @@ class Recordings {
       const auto& [with, without] = uses;
       require_data(subject >= 0 || without.empty(), without, ": neither subject nor split");
       require_data(subject < 0 || with.empty() || without.empty(), without, ": subject '",
-                   subject < 0 ? "" : subjects_.words[static_cast<std::size_t>(subject)],
-                   "' has no split here, but one in ", with, "; give it in all rows of a subject, or in none");
+                   subject < 0 ? "" : subjects_.words[subject], "' has no split here, but one in ", with,
+                   "; give it in all rows of a subject, or in none");
     }
   }
 

@@ -15,7 +15,7 @@ namespace {
 std::vector<std::int64_t> training_windows(const HarSet& set) {
   std::vector<std::int64_t> out;
   for (std::int64_t n = 0; n < set.windows(); ++n) {
-    if (set.split[static_cast<std::size_t>(n)] == 0) out.push_back(n);
+    if (set.split[n] == 0) out.push_back(n);
   }
   return out;
 }
@@ -24,7 +24,7 @@ std::vector<std::int64_t> training_windows(const HarSet& set) {
 std::map<std::int32_t, std::vector<std::int64_t>> by_subject(const HarSet& set,
                                                              const std::vector<std::int64_t>& windows) {
   std::map<std::int32_t, std::vector<std::int64_t>> groups;
-  for (const std::int64_t n : windows) groups[set.subject[static_cast<std::size_t>(n)]].push_back(n);
+  for (const std::int64_t n : windows) groups[set.subject[n]].push_back(n);
   require_data(!groups.contains(-1), "splitting windows by subject: ", groups.contains(-1) ? groups[-1].size() : 0,
                " of ", windows.size(), " windows have no known subject; use --val-split random");
   return groups;
@@ -70,8 +70,7 @@ class Shares {
   /// Starts from the first `taken` subjects of `order`. Moves or exchanges one subject at a time while the cost falls.
   /// Returns the choice and its cost.
   std::pair<std::vector<std::size_t>, double> improved(const std::vector<std::size_t>& order, std::size_t taken) const {
-    std::vector<std::size_t> chosen(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(taken)),
-        rest(order.begin() + static_cast<std::ptrdiff_t>(taken), order.end());
+    std::vector<std::size_t> chosen(order.begin(), order.begin() + taken), rest(order.begin() + taken, order.end());
     std::vector<double> sum(all_.size(), 0.0);
     for (const std::size_t subject : chosen) add(sum, subject, 1);
     constexpr std::size_t kNone = static_cast<std::size_t>(-1), kSeen = 256;  // bounds the time for many subjects
@@ -96,10 +95,10 @@ class Shares {
         std::swap(chosen[out], rest[in]);
       } else if (out != kNone) {
         rest.push_back(chosen[out]);
-        chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(out));
+        chosen.erase(chosen.begin() + out);
       } else {
         chosen.push_back(rest[in]);
-        rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(in));
+        rest.erase(rest.begin() + in);
       }
     }
     return {chosen, least};
@@ -128,7 +127,7 @@ class Shares {
 };
 
 void move_to(HarSet& set, const std::vector<std::int64_t>& windows, std::uint8_t part) {
-  for (const std::int64_t n : windows) set.split[static_cast<std::size_t>(n)] = part;
+  for (const std::int64_t n : windows) set.split[n] = part;
 }
 
 }  // namespace
@@ -145,8 +144,7 @@ void split_subjects(HarSet& set, const std::vector<std::int64_t>& windows, doubl
   for (const auto& [subject, all] : groups) {
     members.push_back(&all);
     counts.emplace_back(1 + set.class_names.size(), 0.0).front() = static_cast<double>(all.size());
-    for (const std::int64_t n : all)
-      ++counts.back()[1 + static_cast<std::size_t>(set.labels[static_cast<std::size_t>(n)])];
+    for (const std::int64_t n : all) ++counts.back()[1 + static_cast<std::size_t>(set.labels[n])];
   }
   const auto order = draw_permutation(std::ssize(members), seed, site);
   for (const std::size_t subject : Shares(counts, fraction).choose(order, static_cast<double>(wanted)))
@@ -160,7 +158,7 @@ void split_validation(HarSet& set, const HarSplit& how) {
   if (how.val_split == "random") {
     const std::int64_t count = share_of(windows.size(), how.val_fraction);
     for (const std::int64_t i : draw_subset(std::ssize(windows), count, how.seed, "prep.har.validation"))
-      set.split[static_cast<std::size_t>(windows[static_cast<std::size_t>(i)])] = 1;
+      set.split[windows[i]] = 1;
   } else if (how.val_subjects.empty()) {
     split_subjects(set, windows, how.val_fraction, 1, how.seed, "prep.har.validation");
   } else {

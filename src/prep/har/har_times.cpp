@@ -53,7 +53,7 @@ std::vector<std::int64_t> SampleTimes::lacking(const TextTable& table, const std
     ++constant_;
     return out;
   }
-  const auto middle = rises.begin() + static_cast<std::ptrdiff_t>(rises.size() / 2);
+  const auto middle = rises.begin() + rises.size() / 2;
   std::ranges::nth_element(rises, middle);
   const double typical = *middle;
   double sum = 0, count = 0;

@@ -47,7 +47,7 @@ std::vector<std::vector<double>> make_recording(std::uint64_t seed, std::int32_t
   const double pitch = model.pitch + 0.08 * person.normal(2), roll = model.roll + 0.08 * person.normal(3);
   const std::array<double, 3> gravity = {std::cos(pitch) * std::cos(roll), -std::cos(pitch) * std::sin(roll),
                                          std::sin(pitch)};
-  std::vector<std::vector<double>> out(9, std::vector<double>(static_cast<std::size_t>(samples)));
+  std::vector<std::vector<double>> out(9, std::vector<double>(samples));
   constexpr double kTurn = 2 * std::numbers::pi, kGyroPerG = 2.5;
   for (std::size_t axis = 0; axis < 3; ++axis) {
     const double swing = model.swing[axis] * strength;
@@ -115,7 +115,7 @@ bool run_synth_har(const Args& args) {
   }
   set.notes.emplace_back("generator", std::string("har"));
   set.notes.emplace_back("noise", noise);
-  std::vector<std::int64_t> all(static_cast<std::size_t>(set.windows()));
+  std::vector<std::int64_t> all(set.windows());
   std::iota(all.begin(), all.end(), std::int64_t{0});
   split_subjects(set, all, split.test_fraction, 2, split.seed, "prep.har.test");
   split_validation(set, split);

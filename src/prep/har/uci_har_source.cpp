@@ -75,8 +75,8 @@ void read_part(const fs::path& folder, const std::string& part, std::uint8_t spl
                  " is not one of activity_labels.txt (", activities.begin()->first, " .. ", activities.rbegin()->first,
                  ")");
     for (const auto& channel : channels) {
-      const auto first = channel.values.begin() + static_cast<std::ptrdiff_t>(n * L);
-      set.signals.insert(set.signals.end(), first, first + static_cast<std::ptrdiff_t>(L));
+      const auto first = channel.values.begin() + n * L;
+      set.signals.insert(set.signals.end(), first, first + L);
     }
     set.labels.push_back(static_cast<std::int32_t>(std::distance(activities.begin(), found)));
     set.subject.push_back(subject[n]);

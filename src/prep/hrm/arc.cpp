@@ -294,12 +294,10 @@ std::int64_t choose_of_same_name(std::vector<std::vector<ArcTask>>& folders, Sam
 
 void arc_tokens(const ArcGrid& grid, int row, int column, std::span<std::uint8_t> field) {
   std::fill(field.begin(), field.end(), std::uint8_t{0});
-  const auto at = [&](int r, int c) -> std::uint8_t& {
-    return field[static_cast<std::size_t>((row + r) * kArcSide + column + c)];
-  };
+  const auto at = [&](int r, int c) -> std::uint8_t& { return field[(row + r) * kArcSide + column + c]; };
   for (int r = 0; r < grid.rows; ++r)
     for (int c = 0; c < grid.columns; ++c)
-      at(r, c) = static_cast<std::uint8_t>(grid.cells[static_cast<std::size_t>(r * grid.columns + c)] + kArcColour);
+      at(r, c) = static_cast<std::uint8_t>(grid.cells[r * grid.columns + c] + kArcColour);
   if (row + grid.rows < kArcSide)
     for (int c = 0; c < grid.columns; ++c) at(grid.rows, c) = kArcEnd;
   if (column + grid.columns < kArcSide)
@@ -310,7 +308,7 @@ std::string arc_field_defect(std::span<const std::uint8_t> field) {
   int top = kArcSide, left = kArcSide, bottom = -1, right = -1;
   for (int r = 0; r < kArcSide; ++r) {
     for (int c = 0; c < kArcSide; ++c) {
-      if (field[static_cast<std::size_t>(r * kArcSide + c)] < kArcColour) continue;
+      if (field[r * kArcSide + c] < kArcColour) continue;
       top = std::min(top, r), left = std::min(left, c), bottom = std::max(bottom, r), right = std::max(right, c);
     }
   }
@@ -318,7 +316,7 @@ std::string arc_field_defect(std::span<const std::uint8_t> field) {
   for (int r = 0; r < kArcSide; ++r) {
     for (int c = 0; c < kArcSide; ++c) {
       const bool in_rows = r >= top && r <= bottom, in_columns = c >= left && c <= right;
-      const std::uint8_t token = field[static_cast<std::size_t>(r * kArcSide + c)];
+      const std::uint8_t token = field[r * kArcSide + c];
       const bool good = in_rows && in_columns                                            ? token >= kArcColour
                         : (in_columns && r == bottom + 1) || (in_rows && c == right + 1) ? token == kArcEnd
                                                                                          : token == 0;

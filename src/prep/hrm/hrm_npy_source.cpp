@@ -158,8 +158,8 @@ void name_identifiers(const fs::path& folder, std::int64_t names, PuzzleSet& set
                "': 'num_puzzle_identifiers' is ", names, ", but there are ", puzzles,
                " puzzles, which have at most one identifier each and the blank one, and no '", file.string(),
                "' names others");
-  set.identifiers.assign(static_cast<std::size_t>(names), "");
-  set.identifiers[static_cast<std::size_t>(set.blank_identifier_id)] = "<blank>";
+  set.identifiers.assign(names, "");
+  set.identifiers[set.blank_identifier_id] = "<blank>";
   for (std::size_t i = 0; i < json.size(); ++i) {
     require_data(json[i].is_string(), "reading '", file.string(), "': entry ", i, " is not a string");
     set.identifiers[i] = json[i].get<std::string>();

@@ -152,7 +152,7 @@ void compare_splits(const PuzzleSet& set, std::vector<std::string>& remarks) {
     std::int64_t seen = 0, in_train = 0, in_val = 0;
     for (const auto& part : *parts) {
       for (std::int64_t group = 0; group < part.groups(); ++group) {
-        const auto puzzle = static_cast<std::size_t>(part.group_indices[static_cast<std::size_t>(group)]);
+        const auto puzzle = static_cast<std::size_t>(part.group_indices[group]);
         part.tokens(part.puzzle_indices[puzzle], inputs, labels);
         const std::string text = canonical_puzzle(set.task, inputs, labels);
         ++seen;
@@ -192,7 +192,7 @@ std::vector<std::string> arc_repeats(const PuzzleSet& set) {
   /// The pairs of a group's first puzzle, the task itself.
   const auto pairs_of = [&](const PuzzlePart& part, std::int64_t group) {
     std::vector<Pair> pairs;
-    const auto puzzle = static_cast<std::size_t>(part.group_indices[static_cast<std::size_t>(group)]);
+    const auto puzzle = static_cast<std::size_t>(part.group_indices[group]);
     for (std::int64_t row = part.puzzle_indices[puzzle]; row < part.puzzle_indices[puzzle + 1]; ++row) {
       part.tokens(row, inputs, labels);
       pairs.emplace_back(grid_of(inputs), grid_of(labels));
@@ -308,8 +308,7 @@ void describe_puzzle_set(const H5File& file, std::ostream& out) {
       for (const auto source : part.source) ++by_source[source];
       for (const auto& [source, count] : by_source) {
         const bool known = source >= 0 && source < std::ssize(set.source_names);
-        page.line("  source", known ? set.source_names[static_cast<std::size_t>(source)] : std::to_string(source), ": ",
-                  count);
+        page.line("  source", known ? set.source_names[source] : std::to_string(source), ": ", count);
       }
     }
   }

@@ -59,7 +59,7 @@ PuzzlePart part_of(PuzzleSet& set, BasePuzzles base, std::int64_t stored_variant
   part.rows = groups * size;
   for (std::int64_t row = 0; row < part.rows; ++row) part.puzzle_indices.push_back(row + 1);
   for (std::int64_t group = 0; group < groups; ++group) part.group_indices.push_back((group + 1) * size);
-  part.puzzle_identifiers.assign(static_cast<std::size_t>(part.rows), 0);
+  part.puzzle_identifiers.assign(part.rows, 0);
   const auto inputs = std::make_shared<const std::vector<std::uint8_t>>(std::move(base.inputs)),
              labels = std::make_shared<const std::vector<std::uint8_t>>(std::move(base.labels));
   part.tokens = [inputs, labels, width = static_cast<std::size_t>(set.seq_len), size,
@@ -124,8 +124,7 @@ PuzzleHeader read_puzzle_csv(std::istream& in, const std::string& file, const Pu
                  lists ? ", or give one puzzle per line without a header" : "");
     std::vector<std::string> others;
     for (std::ptrdiff_t i = 0; i < std::ssize(fields); ++i)
-      if (i != question && i != answer && i != rating && i != source)
-        others.push_back(fields[static_cast<std::size_t>(i)]);
+      if (i != question && i != answer && i != rating && i != source) others.push_back(fields[i]);
     header.left_aside = listed(others);
     return true;
   };
@@ -136,7 +135,7 @@ PuzzleHeader read_puzzle_csv(std::istream& in, const std::string& file, const Pu
     require_data(split_csv(line, fields, separator), "reading ", row.where, ": ", kCsvDefect);
     require_data(fields.size() == width, "reading ", row.where, ": ", fields.size(), " fields, ",
                  header.used.starts_with("no header") ? "the first line has " : "the header has ", width);
-    const auto field = [&](std::ptrdiff_t at) { return at < 0 ? std::string() : fields[static_cast<std::size_t>(at)]; };
+    const auto field = [&](std::ptrdiff_t at) { return at < 0 ? std::string() : fields[at]; };
     row.source = trim(field(source));
     require_data(is_clean_utf8(row.source), "reading ", row.where, ": the source is not UTF-8 text");
     row.question = field(question);
@@ -161,7 +160,7 @@ void BasePuzzles::add(const PuzzleRow& row, const std::vector<std::uint8_t>& que
   labels.insert(labels.end(), answer.begin(), answer.end());
   if (row.rating) rating.push_back(*row.rating);
   if (!row.source.empty() || !source.empty()) {
-    source.resize(static_cast<std::size_t>(size()));  // earlier rows may have had none
+    source.resize(size());  // earlier rows may have had none
     source.back() = row.source;
   }
 }
@@ -173,8 +172,8 @@ BasePuzzles BasePuzzles::picked(const std::vector<std::int64_t>& rows) const {
     const auto at = static_cast<std::ptrdiff_t>(row * cells);
     out.inputs.insert(out.inputs.end(), inputs.begin() + at, inputs.begin() + at + cells);
     out.labels.insert(out.labels.end(), labels.begin() + at, labels.begin() + at + cells);
-    if (!rating.empty()) out.rating.push_back(rating[static_cast<std::size_t>(row)]);
-    if (!source.empty()) out.source.push_back(source[static_cast<std::size_t>(row)]);
+    if (!rating.empty()) out.rating.push_back(rating[row]);
+    if (!source.empty()) out.source.push_back(source[row]);
   }
   return out;
 }

@@ -39,7 +39,7 @@ std::size_t quick_key(PuzzleTask task, Tokens inputs, Tokens labels) {
 }
 
 Tokens row_of(const std::vector<std::uint8_t>& all, std::int64_t cells, std::int64_t row) {
-  return Tokens(all).subspan(static_cast<std::size_t>(row * cells), static_cast<std::size_t>(cells));
+  return Tokens(all).subspan(row * cells, cells);
 }
 
 /// An index that finds equivalent puzzles.
@@ -84,13 +84,13 @@ DividedPuzzles divide_puzzles(const BasePuzzles& table, const BasePuzzles& test,
   const bool all = how.train == 0 || how.train >= table.size();
   std::vector<std::int64_t> train, left, val;
   if (all) {
-    train.resize(static_cast<std::size_t>(table.size()));
+    train.resize(table.size());
     std::iota(train.begin(), train.end(), std::int64_t{0});
     if (how.val > 0) left = draw_permutation(table.size(), how.seed, "puzzle.validation");
   } else {
     train = draw_permutation(table.size(), how.seed, "puzzle.subsample");
     left.assign(train.begin() + how.train, train.end());
-    train.resize(static_cast<std::size_t>(how.train));
+    train.resize(how.train);
   }
   if (how.val > 0) {
     Known known(how.task);

@@ -93,7 +93,7 @@ void summarise(const BasePuzzles& puzzles, const std::string& path, const Puzzle
   summary.line("table", "'", path, "': ", puzzles.size(), " puzzles of ", side, " x ", side, " cells",
                sudoku ? ", givens " + range_of(puzzles.size(), digits_of) : "",
                puzzles.rating.empty() ? ", no ratings" : ", rating " + range_of(puzzles.size(), [&](std::int64_t i) {
-                                                           return puzzles.rating[static_cast<std::size_t>(i)];
+                                                           return puzzles.rating[i];
                                                          }));
   summary.line("  columns", header.used, header.left_aside.empty() ? "" : "; left aside: ", header.left_aside);
   if (puzzles.repeated > 0)

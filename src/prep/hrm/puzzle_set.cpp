@@ -45,7 +45,7 @@ class Rows {
     if (row < first_ || row >= first_ + count_) {
       first_ = row - row % block_rows_;
       count_ = std::min(block_rows_, rows_ - first_);
-      inputs_.resize(static_cast<std::size_t>(count_ * seq_len_));
+      inputs_.resize(count_ * seq_len_);
       labels_.resize(inputs_.size());
       file_.read_rows<std::uint8_t>(where_ + "/inputs", first_, count_, inputs_);
       file_.read_rows<std::uint8_t>(where_ + "/labels", first_, count_, labels_);

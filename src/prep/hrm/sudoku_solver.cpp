@@ -25,8 +25,8 @@ struct Board {
       const std::array<int, 3> of = {row, side + column, 2 * side + box};
       for (std::size_t k = 0; k < 3; ++k) {
         const auto unit = static_cast<std::size_t>(of[k]);
-        cell_units[static_cast<std::size_t>(cell)][k] = static_cast<std::uint8_t>(unit);
-        unit_cells[unit][static_cast<std::size_t>(filled[unit]++)] = static_cast<std::uint8_t>(cell);
+        cell_units[cell][k] = static_cast<std::uint8_t>(unit);
+        unit_cells[unit][filled[unit]++] = static_cast<std::uint8_t>(cell);
       }
     }
   }

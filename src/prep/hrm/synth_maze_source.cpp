@@ -65,7 +65,7 @@ bool run_synth_maze(const Args& args) {
   }
   const auto order = draw_permutation(train + test, common.seed, "synth.split");
   // The last mazes are for validation, so that train and test do not depend on their number.
-  std::vector<std::int64_t> val(static_cast<std::size_t>(common.val));
+  std::vector<std::int64_t> val(common.val);
   std::iota(val.begin(), val.end(), train + test);
   PuzzleSet set = maze_set(all.cells);
   common.apply(set);

@@ -113,7 +113,7 @@ bool run_synth_sudoku(const Args& args) {
   // A random choice of test puzzles gives both splits the same distribution even if the search drifts.
   const auto order = draw_permutation(train + test, common.seed, "synth.split");
   // The last puzzles are for validation, so that train and test do not depend on their number.
-  std::vector<std::int64_t> val(static_cast<std::size_t>(common.val));
+  std::vector<std::int64_t> val(common.val);
   std::iota(val.begin(), val.end(), train + test);
   PuzzleSet set = sudoku_set(cells);
   common.apply(set);

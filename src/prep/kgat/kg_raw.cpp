@@ -268,8 +268,7 @@ void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
   const auto line = [&](std::int64_t i) { return text.lines[at(i)]; };
   for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     for (end = begin + 1; end < order.size() && ends(order[end]) == ends(order[begin]);) ++end;
-    const std::int64_t first = *std::min_element(order.begin() + static_cast<std::ptrdiff_t>(begin),
-                                                 order.begin() + static_cast<std::ptrdiff_t>(end));
+    const std::int64_t first = *std::min_element(order.begin() + begin, order.begin() + end);
     std::int64_t original = -1;
     for (std::size_t k = begin; k < end; ++k) {
       const std::int64_t i = order[k];

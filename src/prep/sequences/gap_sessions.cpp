@@ -17,10 +17,9 @@ constexpr int kNegatives = 100, kTop = 10;
 
 /// Items by cell: cell = cluster * categories + category.
 std::vector<std::vector<std::int32_t>> items_by_cell(const GapRule& rule) {
-  std::vector<std::vector<std::int32_t>> cells(static_cast<std::size_t>(rule.categories * rule.clusters));
+  std::vector<std::vector<std::int32_t>> cells(rule.categories * rule.clusters);
   for (std::size_t i = 0; i < rule.category.size(); ++i)
-    cells[static_cast<std::size_t>(rule.cluster[i] * rule.categories + rule.category[i])].push_back(
-        static_cast<std::int32_t>(i + 1));
+    cells[rule.cluster[i] * rule.categories + rule.category[i]].push_back(static_cast<std::int32_t>(i + 1));
   return cells;
 }
 
@@ -41,21 +40,21 @@ class Walker {
     for (std::int64_t k = 0; k < length; ++k) {
       std::vector<std::int32_t> fresh;
       if (k > 0 && draws.uniform() >= what_.noise) {
-        const std::int64_t cluster = (rule_.cluster[static_cast<std::size_t>(current - 1)] + 1) % rule_.clusters;
-        for (const std::int32_t item : cells_[static_cast<std::size_t>(cluster * rule_.categories + pause_class)])
-          if (taken_[static_cast<std::size_t>(item)] != user) fresh.push_back(item);
+        const std::int64_t cluster = (rule_.cluster[current - 1] + 1) % rule_.clusters;
+        for (const std::int32_t item : cells_[cluster * rule_.categories + pause_class])
+          if (taken_[item] != user) fresh.push_back(item);
       }
       if (!fresh.empty()) {
-        current = fresh[static_cast<std::size_t>(below(std::ssize(fresh)))];
+        current = fresh[below(std::ssize(fresh))];
       } else {
         do current = static_cast<std::int32_t>(1 + below(what_.n_items()));
-        while (taken_[static_cast<std::size_t>(current)] == user);
+        while (taken_[current] == user);
       }
       if (k > 0) {  // the pause before this item, which the item after it depends on
         pause_class = below(what_.categories);
         time += what_.unit_s * (k == 1 ? 1 : what_.categories + pause_class);
       }
-      taken_[static_cast<std::size_t>(current)] = user;
+      taken_[current] = user;
       set.item.push_back(current);
       set.time_raw.push_back(time);
     }
@@ -103,7 +102,7 @@ Gain sampled_gain(double better, double tied, const std::array<std::array<Gain, 
     const double share = better < 1 ? std::min(1.0, tied / (1 - better)) : 0;
     for (std::int64_t t = 0; t <= kNegatives - b; ++t) {
       const double chance = chance_b * binomial(kNegatives - b, t, share);
-      const Gain& gain = gains[static_cast<std::size_t>(b)][static_cast<std::size_t>(t)];
+      const Gain& gain = gains[b][t];
       sum.hit += chance * gain.hit;
       sum.ndcg += chance * gain.ndcg;
     }
@@ -128,12 +127,12 @@ SequenceSet make_gap_sessions(const GapSessions& what) {
   rule.noise = what.noise;
   rule.seed = what.seed;
   const std::int64_t items = what.n_items();
-  rule.category.resize(static_cast<std::size_t>(items));
-  rule.cluster.resize(static_cast<std::size_t>(items));
+  rule.category.resize(items);
+  rule.cluster.resize(items);
   // Item numbers must not reveal the cells.
   const auto label = draw_permutation(items, what.seed, "prep.gap_sessions.items");
   for (std::int64_t i = 0; i < items; ++i) {
-    const auto at = static_cast<std::size_t>(label[static_cast<std::size_t>(i)]);
+    const auto at = static_cast<std::size_t>(label[i]);
     rule.category[at] = static_cast<std::int32_t>(i % what.categories);
     rule.cluster[at] = static_cast<std::int32_t>(i / what.categories % what.clusters);
   }
@@ -141,7 +140,7 @@ SequenceSet make_gap_sessions(const GapSessions& what) {
   set.offsets = {0};
   for (std::int64_t user = 0; user < what.users; ++user) walker.walk(user, set);
   const auto number = [](RawIds& ids, std::int64_t n) {
-    ids.numbers.resize(static_cast<std::size_t>(n));
+    ids.numbers.resize(n);
     std::iota(ids.numbers.begin(), ids.numbers.end(), std::int64_t{1});
   };
   number(set.users, what.users);
@@ -158,8 +157,7 @@ IdealRates ideal_rates(const SequenceSet& set, HeldOut which) {
   const auto cells = items_by_cell(rule);
   std::array<std::array<Gain, kNegatives + 1>, kTop> gains;
   for (std::int64_t b = 0; b < kTop; ++b) {
-    for (std::int64_t t = 0; t <= kNegatives; ++t)
-      gains[static_cast<std::size_t>(b)][static_cast<std::size_t>(t)] = gain_of(b, t);
+    for (std::int64_t t = 0; t <= kNegatives; ++t) gains[b][t] = gain_of(b, t);
   }
   const auto cell_of = [&](std::int32_t item) {
     const auto i = static_cast<std::size_t>(item - 1);
@@ -171,8 +169,7 @@ IdealRates ideal_rates(const SequenceSet& set, HeldOut which) {
   std::vector<std::int64_t> seen(cells.size()), all(cells.size());  // items of the history, and of the whole sequence
   for (std::int64_t u = 0; u < set.n_users(); ++u) {
     const auto history = set.items_of(u);
-    const auto raw = std::span(set.time_raw)
-                         .subspan(static_cast<std::size_t>(set.offsets[static_cast<std::size_t>(u)]), history.size());
+    const auto raw = std::span(set.time_raw).subspan(set.offsets[u], history.size());
     if (set.length(u) < kShortestSession) continue;
     const std::size_t target = history.size() - (which == HeldOut::test ? 1 : 2);
     std::fill(seen.begin(), seen.end(), 0);
@@ -184,7 +181,7 @@ IdealRates ideal_rates(const SequenceSet& set, HeldOut which) {
     const auto pool = set.n_items() - std::ssize(history);
     if (pool < 1) continue;
     ++users;
-    const std::int64_t cluster = (rule.cluster[static_cast<std::size_t>(history[target - 1] - 1)] + 1) % rule.clusters;
+    const std::int64_t cluster = (rule.cluster[history[target - 1] - 1] + 1) % rule.clusters;
     const std::int64_t pause = (raw[target - 1] - raw[target - 2]) / rule.unit_s - rule.categories;
     for (const bool gap_known : {true, false}) {
       // Only the rule's contribution to the probability of a new item. The noise, including the share of exhausted

@@ -46,12 +46,12 @@ class Numbering {
     const auto id = [&](std::int32_t entry) -> const std::string& {
       return table_.id(static_cast<std::size_t>(entry));
     };
-    const auto value = [&](std::int32_t entry) { return values_[static_cast<std::size_t>(entry)]; };
+    const auto value = [&](std::int32_t entry) { return values_[entry]; };
     std::sort(order.begin(), order.end(),
               [&](std::int32_t a, std::int32_t b) { return text_ ? id(a) < id(b) : value(a) < value(b); });
     dense.raw.is_text = text_;
     for (std::size_t k = 0; k < order.size(); ++k) {
-      dense.number[static_cast<std::size_t>(order[k])] = static_cast<std::int32_t>(k + 1);
+      dense.number[order[k]] = static_cast<std::int32_t>(k + 1);
       if (text_) {
         dense.raw.texts.push_back(id(order[k]));
       } else {
@@ -65,8 +65,8 @@ class Numbering {
   template <class... Parts>
   [[noreturn]] void fail(std::size_t entry, const Parts&... parts) const {
     const auto place = table_.place(entry);
-    throw Error(Fault::data, join("reading '", raw_.files[static_cast<std::size_t>(place.file)].string(), "', line ",
-                                  place.line, ": ", what_, " id '", table_.id(entry), "' ", parts...));
+    throw Error(Fault::data, join("reading '", raw_.files[place.file].string(), "', line ", place.line, ": ", what_,
+                                  " id '", table_.id(entry), "' ", parts...));
   }
 
   /// Fills values_ and decides whether the ids are text.
@@ -98,13 +98,13 @@ class Numbering {
   Dense keep(const std::vector<std::int32_t>& order, Dense dense) const {
     std::int64_t largest = 0;
     for (const std::int32_t entry : order) {
-      const std::int64_t value = values_[static_cast<std::size_t>(entry)];
+      const std::int64_t value = values_[entry];
       if (value < 1 || value > kLargestKeptId)
         fail(static_cast<std::size_t>(entry), "is out of range: kept ids are 1 .. ", kLargestKeptId);
-      dense.number[static_cast<std::size_t>(entry)] = static_cast<std::int32_t>(value);
+      dense.number[entry] = static_cast<std::int32_t>(value);
       largest = std::max(largest, value);
     }
-    dense.raw.numbers.resize(static_cast<std::size_t>(largest));
+    dense.raw.numbers.resize(largest);
     std::iota(dense.raw.numbers.begin(), dense.raw.numbers.end(), std::int64_t{1});
     return dense;
   }
@@ -119,7 +119,7 @@ class Numbering {
 
 std::vector<std::int64_t> counts(const std::vector<std::int32_t>& entries, std::size_t size) {
   std::vector<std::int64_t> count(size, 0);
-  for (const std::int32_t entry : entries) ++count[static_cast<std::size_t>(entry)];
+  for (const std::int32_t entry : entries) ++count[entry];
   return count;
 }
 
@@ -153,9 +153,7 @@ SequenceSet make_sequences(const Interactions& raw, const SequenceOptions& optio
   set.min_split = options.min_split;
   set.time_scale = options.time_scale;
   set.keep_ids = options.keep_ids;
-  const auto user_of = [&](std::size_t line) {
-    return static_cast<std::size_t>(users.number[static_cast<std::size_t>(raw.user[line])]);
-  };
+  const auto user_of = [&](std::size_t line) { return static_cast<std::size_t>(users.number[raw.user[line]]); };
 
   // Groups lines by user in file order, then sorts each user's lines stably by time.
   set.offsets.assign(users.raw.size() + 1, 0);
@@ -163,7 +161,7 @@ SequenceSet make_sequences(const Interactions& raw, const SequenceOptions& optio
   std::partial_sum(set.offsets.begin(), set.offsets.end(), set.offsets.begin());
   std::vector<std::int64_t> next(set.offsets.begin(), set.offsets.end() - 1);
   std::vector<std::size_t> order(kept.size());
-  for (const std::size_t line : kept) order[static_cast<std::size_t>(next[user_of(line) - 1]++)] = line;
+  for (const std::size_t line : kept) order[next[user_of(line) - 1]++] = line;
   if (raw.has_time) {
     for (std::size_t u = 0; u + 1 < set.offsets.size(); ++u)
       std::stable_sort(order.begin() + set.offsets[u], order.begin() + set.offsets[u + 1],
@@ -174,7 +172,7 @@ SequenceSet make_sequences(const Interactions& raw, const SequenceOptions& optio
   }
   set.item.reserve(order.size());
   for (const std::size_t line : order) {
-    set.item.push_back(items.number[static_cast<std::size_t>(raw.item[line])]);
+    set.item.push_back(items.number[raw.item[line]]);
     if (raw.has_time) set.time_raw.push_back(raw.time[line]);
   }
   derive(set, std::ssize(items.raw));

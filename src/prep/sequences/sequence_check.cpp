@@ -34,9 +34,9 @@ void check_ids(const RawIds& ids, const char* name, bool keep_ids, std::vector<s
 
 void check_times(const SequenceSet& set, std::vector<std::string>& problems) {
   for (std::int64_t u = 0; u < set.n_users(); ++u) {
-    for (auto k = static_cast<std::size_t>(set.offsets[static_cast<std::size_t>(u)]);
+    for (auto k = static_cast<std::size_t>(set.offsets[u]);
          k < static_cast<std::size_t>(set.offsets[static_cast<std::size_t>(u) + 1]); ++k) {
-      const bool first = k == static_cast<std::size_t>(set.offsets[static_cast<std::size_t>(u)]);
+      const bool first = k == static_cast<std::size_t>(set.offsets[u]);
       if (set.time_raw[k] < 0 || set.time_raw[k] > kLargestTime) {
         problems.push_back(join("/inter/time_raw: ", set.time_raw[k], " in row ", k, " is out of range"));
         return;
@@ -147,8 +147,8 @@ void summarise(const SequenceSet& set, Summary& summary) {
     const std::int64_t m = set.length(u);
     if (m > 0) lengths.push_back(m);
     evaluated += m >= set.min_split;
-    trainable += set.n_train[static_cast<std::size_t>(u)] >= 2;
-    train += set.n_train[static_cast<std::size_t>(u)];
+    trainable += set.n_train[u] >= 2;
+    train += set.n_train[u];
     if (m >= set.min_split) {
       const auto items = set.items_of(u);
       const auto known = [&](std::size_t last) { return std::ranges::count(items.first(last), items[last]) > 0; };

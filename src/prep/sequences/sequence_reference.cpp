@@ -36,7 +36,7 @@ void compare_windows(const H5File& golden, const SequenceSet& set, ReferenceRepo
   const auto time_span = static_cast<std::int32_t>(span);
   std::int64_t windows = 0;
   for (std::int64_t u = 0; u < set.n_users(); ++u) {
-    const auto train = static_cast<std::size_t>(set.n_train[static_cast<std::size_t>(u)]);
+    const auto train = static_cast<std::size_t>(set.n_train[u]);
     const std::string group = join("/outputs/user", u + 1);
     if (!golden.is_group(group)) continue;
     ++windows;
@@ -82,8 +82,7 @@ void verify_sequences(const H5File& golden, ReferenceReport& report) {
   with("times_scaled", set.time_scaled);
   std::vector<std::int64_t> part;
   for (std::int64_t u = 0; u < set.n_users(); ++u) {
-    for (std::int64_t k = 0; k < set.length(u); ++k)
-      part.push_back(std::max<std::int64_t>(0, k + 1 - set.n_train[static_cast<std::size_t>(u)]));
+    for (std::int64_t k = 0; k < set.length(u); ++k) part.push_back(std::max<std::int64_t>(0, k + 1 - set.n_train[u]));
   }
   with("split", part);
   compare_windows(golden, set, report);

@@ -26,15 +26,12 @@ std::int64_t SequenceSet::length(std::int64_t user) const {
 }
 
 std::span<const std::int32_t> SequenceSet::items_of(std::int64_t user) const {
-  return std::span(item).subspan(static_cast<std::size_t>(offsets[static_cast<std::size_t>(user)]),
-                                 static_cast<std::size_t>(length(user)));
+  return std::span(item).subspan(offsets[user], length(user));
 }
 
 std::span<const std::int64_t> SequenceSet::times_of(std::int64_t user) const {
   if (!has_time()) return {};
-  return std::span(time_scaled)
-      .subspan(static_cast<std::size_t>(offsets[static_cast<std::size_t>(user)]),
-               static_cast<std::size_t>(length(user)));
+  return std::span(time_scaled).subspan(offsets[user], length(user));
 }
 
 std::int64_t train_length(std::int64_t interactions, std::int64_t min_split) {
@@ -44,7 +41,7 @@ std::int64_t train_length(std::int64_t interactions, std::int64_t min_split) {
 void derive(SequenceSet& set, std::int64_t n_items) {
   const std::size_t users = set.offsets.size() - 1;
   set.n_train.assign(users, 0);
-  set.item_count.assign(static_cast<std::size_t>(n_items), 0);
+  set.item_count.assign(n_items, 0);
   set.time_scaled.assign(set.time_raw.size(), 0);
   set.time_max = 0;
   for (std::size_t u = 0; u < users; ++u) {
@@ -52,8 +49,7 @@ void derive(SequenceSet& set, std::int64_t n_items) {
                m = static_cast<std::size_t>(set.offsets[u + 1]) - first;
     const std::int64_t train = train_length(static_cast<std::int64_t>(m), set.min_split);
     set.n_train[u] = static_cast<std::int32_t>(train);
-    for (std::size_t k = first; k < first + static_cast<std::size_t>(train); ++k)
-      ++set.item_count[static_cast<std::size_t>(set.item[k] - 1)];
+    for (std::size_t k = first; k < first + static_cast<std::size_t>(train); ++k) ++set.item_count[set.item[k] - 1];
     if (!set.has_time() || m == 0) continue;
     scale_times(std::span(set.time_raw).subspan(first, m), set.time_scale,
                 std::span(set.time_scaled).subspan(first, m));

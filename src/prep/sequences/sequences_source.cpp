@@ -23,8 +23,8 @@ void remark_on_ids(const IdTable& table, const RawIds& ids, const Interactions& 
   }
   if (integers == 0 || first_text == table.size()) return;
   const auto place = table.place(first_text);
-  summary.note(what, " ids are taken as text because of '", table.id(first_text), "' (",
-               raw.files[static_cast<std::size_t>(place.file)].string(), ", line ", place.line, ")");
+  summary.note(what, " ids are taken as text because of '", table.id(first_text), "' (", raw.files[place.file].string(),
+               ", line ", place.line, ")");
 }
 }  // namespace
 

@@ -17,7 +17,7 @@ namespace {
 std::string as_text(const SequenceSet& set) {
   std::ostringstream out;
   for (std::int64_t u = 0; u < set.n_users(); ++u) {
-    for (auto k = static_cast<std::size_t>(set.offsets[static_cast<std::size_t>(u)]);
+    for (auto k = static_cast<std::size_t>(set.offsets[u]);
          k < static_cast<std::size_t>(set.offsets[static_cast<std::size_t>(u) + 1]); ++k)
       out << u + 1 << '\t' << set.item[k] << '\t' << set.time_raw[k] << '\n';
   }

@@ -225,14 +225,13 @@ void Constraint::evaluate(const float* x, const double* y, double* values, doubl
     if (n.op < Op::add)
       v[i] = n.op == Op::number ? n.number : n.op == Op::input ? static_cast<double>(x[n.a]) : y[n.a];
     else
-      v[i] = rule_of(n.op).value(v[static_cast<std::size_t>(n.a)], v[static_cast<std::size_t>(n.b)]);
+      v[i] = rule_of(n.op).value(v[n.a], v[n.b]);
   }
-  for (std::size_t i = 0; i < results_.size(); ++i) values[i] = v[static_cast<std::size_t>(results_[i])];
+  for (std::size_t i = 0; i < results_.size(); ++i) values[i] = v[results_[i]];
   if (dy == nullptr) return;
   std::fill_n(dy, n_out_, 0);
   d.assign(nodes_.size(), 0);
-  for (const std::int32_t result : results_)
-    d[static_cast<std::size_t>(result)] += 2 * v[static_cast<std::size_t>(result)];
+  for (const std::int32_t result : results_) d[result] += 2 * v[result];
   for (std::size_t i = nodes_.size(); i-- > 0;) {
     const double g = d[i];
     if (g == 0) continue;  // then an operand outside its domain does not affect the gradient

@@ -87,7 +87,7 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   arch.check(Fault::usage);
   loss_.check_device(step.on_gpu);
   EmulatorVariables variables;  // only a constraint needs their names, which take longer to read than all else here
-  variables.output_names.resize(static_cast<std::size_t>(arch.n_out));
+  variables.output_names.resize(arch.n_out);
   if (!loss_.constraint.empty()) variables = read_variables(file, "/vars", arch.n_in, arch.n_out);
   loss_.checked_for(path, variables, file.has("/jac"));
 

@@ -28,7 +28,7 @@ DatasetRows checked_rows(const std::shared_ptr<const OpenSet>& open, const char*
 }
 
 std::string column_name(const std::vector<std::string>& names, std::int64_t c) {
-  return join(c, " ('", names[static_cast<std::size_t>(c)], "')");
+  return join(c, " ('", names[c], "')");
 }
 
 /// Sorts the row numbers by split, ascending within each, and counts them.
@@ -38,7 +38,7 @@ void sort_by_split(const DatasetFile& set, std::span<T> order, std::array<std::i
   const std::vector<std::uint8_t> splits = set.read<std::uint8_t>("/split", {n});
   count = {};
   for (std::int64_t row = 0; row < n; ++row) {
-    const std::uint8_t split = splits[static_cast<std::size_t>(row)];
+    const std::uint8_t split = splits[row];
     if (split > 2)
       throw Error(Fault::data, join(set.reading("/split"), ": row ", row, " is ", int{split},
                                     ": must be 0 (train), 1 (validation) or 2 (test)"));
@@ -49,7 +49,7 @@ void sort_by_split(const DatasetFile& set, std::span<T> order, std::array<std::i
                  name(split), " row; rebuild it with lockstep-prep and another validation split");
   std::array<std::size_t, 3> next = {0, static_cast<std::size_t>(count[0]),
                                      static_cast<std::size_t>(count[0] + count[1])};
-  for (std::int64_t row = 0; row < n; ++row) order[next[splits[static_cast<std::size_t>(row)]]++] = static_cast<T>(row);
+  for (std::int64_t row = 0; row < n; ++row) order[next[splits[row]]++] = static_cast<T>(row);
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ std::int64_t EmulatorData::first_of(Split split) const {
 }
 
 std::vector<std::int64_t> EmulatorData::rows_of(Split split, std::int64_t first, std::int64_t n) const {
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(n < 0 ? count[static_cast<std::size_t>(split)] - first : n));
+  std::vector<std::int64_t> rows(n < 0 ? count[static_cast<std::size_t>(split)] - first : n);
   for (std::int64_t& row : rows) row = row_of(split, first++);
   return rows;
 }

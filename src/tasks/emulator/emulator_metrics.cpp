@@ -67,7 +67,7 @@ void add_ensemble(const Sums& to, const std::vector<Tensor>& predictions, const 
       std::ranges::sort(v, nan_last);
       double sum = 0, distance = 0, pairs = 0, ee = 0, squares = 0;
       for (std::int64_t k = 0; k < members; ++k) {
-        const double value = v[static_cast<std::size_t>(k)];
+        const double value = v[k];
         sum += value;
         distance += std::abs(value - t);
         pairs += static_cast<double>(2 * k + 1 - members) * value;  // half the sum of |v_i - v_j| over all pairs
@@ -131,8 +131,8 @@ std::vector<Metric> metrics(const Sums& sums, const std::vector<std::string>& na
   std::vector<Metric> out = {{"loss", sums.rows[1] / n}, {"rmse", std::sqrt(ee / (n * static_cast<double>(n_out)))}};
   for (std::int64_t o = 0; o < n_out; ++o) {
     const OutputSums& s = sums.output[o];
-    const std::string& name = names[static_cast<std::size_t>(o)];
-    const double std = output_std[static_cast<std::size_t>(o)], rmse = std::sqrt(s.ee / n), bias = s.e / n;
+    const std::string& name = names[o];
+    const double std = output_std[o], rmse = std::sqrt(s.ee / n), bias = s.e / n;
     const double tt = s.tt - s.t * s.t / n, pp = s.pp - s.p * s.p / n, tp = s.tp - s.t * s.p / n;
     out.push_back({"rmse." + name, rmse * std});
     out.push_back({"bias." + name, bias * std});
@@ -164,8 +164,7 @@ std::vector<Metric> metrics(const Sums& sums, const std::vector<std::string>& na
   }
   add_ensemble_metrics(out, all, n * static_cast<double>(n_out), ee, members, 1, "");
   for (std::int64_t o = 0; o < n_out; ++o)
-    add_ensemble_metrics(out, sums.ensemble[o], n, sums.output[o].ee, members, output_std[static_cast<std::size_t>(o)],
-                         "." + names[static_cast<std::size_t>(o)]);
+    add_ensemble_metrics(out, sums.ensemble[o], n, sums.output[o].ee, members, output_std[o], "." + names[o]);
   return out;
 }
 

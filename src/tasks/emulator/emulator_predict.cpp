@@ -64,7 +64,7 @@ class PredictionGrid {
       dims_.insert(dims_.begin(), "file");
       shape_.insert(shape_.begin(), files);
     }
-    values_.assign(static_cast<std::size_t>(outputs * points_), kFill<T>);
+    values_.assign(outputs * points_, kFill<T>);
   }
 
   /// Stores predictions (count, outputs) of the rows from `first` on at their points, as outputs from `output` on.
@@ -72,8 +72,7 @@ class PredictionGrid {
     const std::int64_t count = std::ssize(values) / outputs;
     for (std::int64_t row = 0; row < count; ++row)
       for (std::int64_t o = 0; o < outputs; ++o)
-        values_[static_cast<std::size_t>((output + o) * points_ + point_[static_cast<std::size_t>(first + row)])] =
-            values[static_cast<std::size_t>(row * outputs + o)];
+        values_[(output + o) * points_ + point_[first + row]] = values[row * outputs + o];
   }
 
   /// Writes a netCDF-4 file by the CF conventions: a variable per output over (file,) and the grid's dimensions, with
@@ -99,9 +98,8 @@ class PredictionGrid {
         if (!input_.has(dataset)) return;
         const std::vector<V> rows = input_.read<V>(dataset);
         if (rows.size() != point_.size() || std::ranges::all_of(rows, [](V v) { return v == 0; })) return;
-        std::vector<double> values(static_cast<std::size_t>(points_), kFill<double>);
-        for (std::size_t row = 0; row < rows.size(); ++row)
-          values[static_cast<std::size_t>(point_[row])] = static_cast<double>(rows[row]);
+        std::vector<double> values(points_, kFill<double>);
+        for (std::size_t row = 0; row < rows.size(); ++row) values[point_[row]] = static_cast<double>(rows[row]);
         const std::string name = free(standard_name);
         std::map<std::string, std::string> about = {{"standard_name", standard_name}, {"units", units}};
         if (std::string_view(standard_name) == "time" && input_.has_attribute("/", "calendar"))
@@ -199,13 +197,13 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
     for (std::int64_t r = 0; r < count; ++r) {
       bool finite = true;
       for (std::int64_t o = 0; o < out; ++o) {
-        const double y = static_cast<double>(predicted[static_cast<std::size_t>(r * out + o)]);
+        const double y = static_cast<double>(predicted[r * out + o]);
         finite &= std::isfinite(y);
         if (!targets) continue;
-        const double e = y - static_cast<double>(t[static_cast<std::size_t>(r * out + o)]);
+        const double e = y - static_cast<double>(t[r * out + o]);
         if (!std::isfinite(e)) continue;
-        sum[static_cast<std::size_t>(2 * o)] += e * e;
-        sum[static_cast<std::size_t>(2 * o + 1)] += 1;
+        sum[2 * o] += e * e;
+        sum[2 * o + 1] += 1;
       }
       sum.back() += finite ? 0 : 1;
     }
@@ -232,8 +230,7 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
                          [&] {
                            sums = blocks.total(world);
                            for (std::int64_t o = 0; targets && o < out; ++o)
-                             rmse.push_back(std::sqrt(sums[static_cast<std::size_t>(2 * o)] /
-                                                      std::max(1.0, sums[static_cast<std::size_t>(2 * o + 1)])));
+                             rmse.push_back(std::sqrt(sums[2 * o] / std::max(1.0, sums[2 * o + 1])));
                          },
                      .finish =
                          [&](H5File& file) {

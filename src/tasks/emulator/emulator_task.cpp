@@ -14,7 +14,6 @@
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/regression_loss.hpp"
 #include "lockstep/tensor/on_device.hpp"
-#include "tasks/arena_array.hpp"
 #include "tasks/emulator/affine_guess.hpp"
 #include "tasks/emulator/constraint.hpp"
 #include "tasks/emulator/emulator_metrics.hpp"
@@ -45,8 +44,8 @@ void normalise(Arena& host, const RowArray& from, const std::vector<double>& mea
   T* const __restrict m = moments.template data<T>();
   T* const __restrict s = m + columns;
   for (std::int64_t c = 0; c < columns; ++c) {
-    m[c] = static_cast<T>(mean[static_cast<std::size_t>(c)]);
-    s[c] = static_cast<T>(std[static_cast<std::size_t>(c)]);
+    m[c] = static_cast<T>(mean[c]);
+    s[c] = static_cast<T>(std[c]);
   }
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const float* row = from.row<float>(rows[r]);
@@ -202,7 +201,7 @@ void EmulatorTask::require_in_domain(std::int64_t row, const std::vector<double>
 double EmulatorTask::constrain(std::span<const std::int64_t> rows, const Tensor& y, const Tensor& dy,
                                double* sizes) const {
   const auto out = static_cast<std::size_t>(data_.n_out());
-  std::vector<double> physical(out), slope(out), values(static_cast<std::size_t>(constraint_->size()));
+  std::vector<double> physical(out), slope(out), values(constraint_->size());
   double sum = 0;
   visit_float(y.dtype(), [&]<class T>() {
     const T* from = y.data<T>();
@@ -238,7 +237,7 @@ EmulatorTask::Rows EmulatorTask::rows_in(Arena& host, DType dtype, std::span<con
   if (data_.weights) out.weights = allocate(host, dtype, {count});
   visit_float(dtype, [&]<class T>() {
     for (std::int64_t i = 0; data_.weights && i < count; ++i)
-      out.weights.data<T>()[i] = static_cast<T>(data_.weights.data<float>()[rows[static_cast<std::size_t>(i)]]);
+      out.weights.data<T>()[i] = static_cast<T>(data_.weights.data<float>()[rows[i]]);
     normalise(host, data_.x, data_.moments.input_mean, data_.moments.input_std, rows, out.z.data<T>());
     normalise(host, data_.y, data_.moments.output_mean, data_.moments.output_std, rows, out.t.data<T>());
   });
@@ -324,13 +323,13 @@ const DrawnShard& EmulatorTask::draw_rows(Arena& host, const ops::RowDraw& order
     for (std::int64_t i = 0; data_.weights && i < shard.count; ++i) weight += data_.weights.data<float>()[order(i)];
     return *new (host.allocate(sizeof(Batch))) Batch{{.weight = weight, .rows = rows}};
   }
-  const auto rows = arena_array<std::int64_t>(host, shard.count);
+  const auto rows = host.array<std::int64_t>(shard.count);
   // The rows of a shuffled epoch are scattered in memory. Two passes prefetch all of them, so that the lookups do not
   // wait for one another.
   for (std::int64_t i = 0; i < shard.count; ++i) {
     const std::int64_t position = order(i);
     data_.prefetch_row_of(position);
-    rows[static_cast<std::size_t>(i)] = position;
+    rows[i] = position;
   }
   for (std::int64_t& row : rows) {
     row = data_.row_of(Split::train, row);
@@ -356,7 +355,7 @@ std::int64_t EmulatorTask::sum_count() const { return emulator_metrics::Sums::co
 
 std::vector<ParamStore*> EmulatorTask::make_ensemble(std::int64_t count) {
   std::vector<ParamStore*> all = {&emulator_.params()};
-  for (others_.reserve(static_cast<std::size_t>(count - 1)); members() < count;) {
+  for (others_.reserve(count - 1); members() < count;) {
     ParamStore& its = others_.emplace_back(emulator_.as(emulator_.dtype())).params();
     its.move_to(emulator_.params().device());
     its.store_as(emulator_.params().storage());
@@ -394,7 +393,7 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
   const Sums to(sums, layout());
   const std::vector<std::int64_t> numbers = data_.rows_of(split, first, count);
   const std::int64_t in = data_.n_in(), out = data_.n_out();
-  const auto row_of = [&](std::int64_t i) { return numbers[static_cast<std::size_t>(i)]; };
+  const auto row_of = [&](std::int64_t i) { return numbers[i]; };
   const Moments& m = data_.moments;
   const Rows rows = normalised(tape, numbers);
   Tensor y;
@@ -409,7 +408,7 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
       add_ensemble(to, each, to_host(tape, rows.t), host);
     } else {
       to.forget_ensemble();  // a guess has no members
-      std::vector<double> t(static_cast<std::size_t>(out));
+      std::vector<double> t(out);
       for (std::int64_t r = 0; r < count; ++r) {
         guess->predict(m, {data_.x.row<float>(row_of(r)), static_cast<std::size_t>(in)}, t);
         visit_float(host.dtype(), [&]<class T>() {
@@ -440,8 +439,7 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
         s.pp += p * p;
         s.tp += t * p;
         if (o != aice_) continue;
-        const double aice = static_cast<double>(data_.y.row<float>(row_of(r))[o]),
-                     error = e * m.output_std[static_cast<std::size_t>(o)];
+        const double aice = static_cast<double>(data_.y.row<float>(row_of(r))[o]), error = e * m.output_std[o];
         const auto add_to = [&](RangeSums& range) {
           range.rows += 1;
           range.e += error;
@@ -452,8 +450,8 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
       }
     if (!to.jacobian_error || count == 0) return;
     const auto values = static_cast<std::size_t>(out * in);
-    T* x = arena_array<T>(tape.host_arena(), count * in).data();
-    T* j = arena_array<T>(tape.host_arena(), count * out * in).data();
+    T* x = tape.host_arena().array<T>(count * in).data();
+    T* j = tape.host_arena().array<T>(count * out * in).data();
     for (std::int64_t r = 0; r < count; ++r)
       for (std::int64_t i = 0; i < in; ++i) x[r * in + i] = static_cast<T>(data_.x.row<float>(row_of(r))[i]);
     if (guess == nullptr) {
@@ -476,8 +474,7 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
       double error = 0, size = 0;
       for (std::int64_t o = 0; o < out; ++o)
         for (std::int64_t i = 0; i < in; ++i) {
-          const double exact = static_cast<double>(truth[o * in + i]) * m.input_std[static_cast<std::size_t>(i)] /
-                               m.output_std[static_cast<std::size_t>(o)];
+          const double exact = static_cast<double>(truth[o * in + i]) * m.input_std[i] / m.output_std[o];
           const double difference = static_cast<double>(j[(r * out + o) * in + i]) - exact;
           error += difference * difference;
           size += exact * exact;
@@ -509,9 +506,8 @@ std::vector<Metric> EmulatorTask::diagnostics() const {
   const std::int64_t count = std::min(options_.sensitivity_rows, size(Split::validation)), in = data_.n_in();
   const std::vector<std::int64_t> rows = data_.rows_of(Split::validation, 0, count);
   data_.x.fetch(rows);
-  std::vector<float> x(static_cast<std::size_t>(count * in));
-  for (std::int64_t r = 0; r < count; ++r)
-    std::copy_n(data_.x.row<float>(rows[static_cast<std::size_t>(r)]), in, x.data() + r * in);
+  std::vector<float> x(count * in);
+  for (std::int64_t r = 0; r < count; ++r) std::copy_n(data_.x.row<float>(rows[r]), in, x.data() + r * in);
   const SensitivityMetrics s = sensitivity_metrics(emulator_, count, x.data());
   std::vector<Metric> out = {
       {"jacobian.frobenius_norm", s.frobenius_norm}, {"jacobian.mean_abs_gradient", s.mean_abs_gradient},

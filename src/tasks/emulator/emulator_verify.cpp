@@ -8,7 +8,6 @@
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
-#include "tasks/arena_array.hpp"
 #include "tasks/verifier.hpp"
 
 namespace lockstep {
@@ -32,9 +31,8 @@ class ReferenceModel final : public EmulatorTask {
   ReferenceModel(Options options, EmulatorData data, std::vector<std::vector<std::int32_t>> batches)
       : EmulatorTask(std::move(options), std::move(data)), batches_(std::move(batches)) {}
   const DrawnShard& draw(Arena& host, const Shard& shard) const override {
-    const auto rows =
-        batch(shard.step).subspan(static_cast<std::size_t>(shard.first), static_cast<std::size_t>(shard.count));
-    const auto kept = arena_array<std::int32_t>(host, shard.count);
+    const auto rows = batch(shard.step).subspan(shard.first, shard.count);
+    const auto kept = host.array<std::int32_t>(shard.count);
     std::ranges::copy(rows, kept.begin());
     ops::RowDraw order = rows_of(shard);
     order.rows = kept.data();
@@ -171,7 +169,7 @@ class Products {
     return {values.data(), columns, 1};
   }
   std::vector<double> row_products(const std::vector<T>& a, const std::vector<T>& b, std::int64_t columns) const {
-    std::vector<double> sums(static_cast<std::size_t>(n_), 0);
+    std::vector<double> sums(n_, 0);
     for (std::size_t i = 0; i < a.size(); ++i)
       sums[i / static_cast<std::size_t>(columns)] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
     return sums;
@@ -210,7 +208,7 @@ void verify_layer_gradients(Verifier& v, ReferenceModel& model, const EmulatorLo
 /// The mean loss over all rows, as an evaluation finds it.
 double mean_loss(const ReferenceModel& model) {
   OwnTape tape(model.emulator().params());
-  std::vector<double> sums(static_cast<std::size_t>(model.sum_count()), 0);
+  std::vector<double> sums(model.sum_count(), 0);
   model.evaluate(tape, Split::train, 0, model.size(Split::train), sums.data());
   return model.metrics(Split::train, sums).front().value;
 }

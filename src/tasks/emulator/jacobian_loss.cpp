@@ -27,7 +27,7 @@ JacobianTargets jacobian_targets(Arena& host, DType dtype, const EmulatorData& d
   double* const sum = scratch.data<double>();
   visit_float(dtype, [&]<class T>() {
     for (std::int64_t r = 0; r < n; ++r) {
-      const std::int64_t row = rows[static_cast<std::size_t>(r)];
+      const std::int64_t row = rows[r];
       const float* physical = data.jacobian.row<float>(row);
       const Philox draw(shard.seed, static_cast<std::uint64_t>(shard.step), "jacobian directions",
                         static_cast<std::uint64_t>(row));
@@ -40,8 +40,8 @@ JacobianTargets jacobian_targets(Arena& host, DType dtype, const EmulatorData& d
           if (direction[a] == 0) continue;
           for (std::int64_t b = 0; b < to; ++b) {
             const std::int64_t o = side == JacobianSide::outputs ? a : b, i = side == JacobianSide::outputs ? b : a;
-            sum[b] += static_cast<double>(direction[a]) * static_cast<double>(physical[o * n_in + i]) *
-                      m.input_std[static_cast<std::size_t>(i)] / m.output_std[static_cast<std::size_t>(o)];
+            sum[b] += static_cast<double>(direction[a]) * static_cast<double>(physical[o * n_in + i]) * m.input_std[i] /
+                      m.output_std[o];
           }
         }
         std::transform(sum, sum + to, target.data<T>() + (k * n + r) * to, [](double s) { return static_cast<T>(s); });

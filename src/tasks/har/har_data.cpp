@@ -63,10 +63,9 @@ class Reader {
           const auto bad = std::find_if_not(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
           if (bad == values.end()) return;
           const std::int64_t at = first + (bad - values.begin()), width = std::ssize(channels) * length;
-          throw Error(Fault::data,
-                      join(open->set.reading(name), ": window ", at / width, ", channel ",
-                           channels[static_cast<std::size_t>(at % width / length)], ", sample ", at % length, " is ",
-                           *bad, "; drop such windows or rebuild the file with lockstep-prep"));
+          throw Error(Fault::data, join(open->set.reading(name), ": window ", at / width, ", channel ",
+                                        channels[at % width / length], ", sample ", at % length, " is ", *bad,
+                                        "; drop such windows or rebuild the file with lockstep-prep"));
         });
   }
 
@@ -106,13 +105,12 @@ class Reader {
     const auto count = std::ssize(all);
     require_usage(number >= 1 && number <= count, "option data.fold = ", number, ": must be one of the folds 1 .. ",
                   count, " of data.folds = ", folds.how, "; lockstep folds trains all of them");
-    const auto& chosen = all[static_cast<std::size_t>(number - 1)];
+    const auto& chosen = all[number - 1];
     const auto subject = column<std::int32_t>("subject");
     std::vector<std::int32_t> order(subject.size());
     std::iota(order.begin(), order.end(), 0);
-    const auto first = std::stable_partition(order.begin(), order.end(), [&](std::int32_t n) {
-      return !std::ranges::binary_search(chosen, subject[static_cast<std::size_t>(n)]);
-    });
+    const auto first = std::stable_partition(
+        order.begin(), order.end(), [&](std::int32_t n) { return !std::ranges::binary_search(chosen, subject[n]); });
     tests = order.end() - first;
     return order;
   }
@@ -125,31 +123,31 @@ class Reader {
 template <class T>
 void reorder(std::span<T> values, const std::vector<std::int32_t>& order) {
   const std::vector<T> stored(values.begin(), values.end());
-  for (std::size_t i = 0; i < order.size(); ++i) values[i] = stored[static_cast<std::size_t>(order[i])];
+  for (std::size_t i = 0; i < order.size(); ++i) values[i] = stored[order[i]];
 }
 
 /// Mean and deviation of each channel over the training windows, as lockstep-prep computes them.
 void take_moments(HarData& data) {
   const std::int64_t channels = data.channels(), length = data.length(), windows = data.count[0];
-  std::vector<double> sums(static_cast<std::size_t>(windows * channels));  // of each window
+  std::vector<double> sums(windows * channels);  // of each window
   const auto means_of = [&](const auto& term) {
     std::ranges::fill(sums, 0);
     const auto add = [&](std::int64_t n) {
       for (std::int64_t c = 0; c < channels; ++c) {
         const double* x = data.window(n) + c * length;
-        sums[static_cast<std::size_t>(n * channels + c)] =
+        sums[n * channels + c] =
             std::accumulate(x, x + length, 0.0, [&](double all, double value) { return all + term(c, value); });
       }
     };
     data.signals.sum_over(windows, std::identity(), add, sums);
-    std::vector<double> means(static_cast<std::size_t>(channels));
+    std::vector<double> means(channels);
     for (std::size_t i = 0; i < sums.size(); ++i) means[i % means.size()] += sums[i];
     for (double& mean : means) mean /= static_cast<double>(windows * length);
     return means;
   };
   data.channel_mean = means_of([](std::int64_t, double x) { return x; });
   data.channel_std = means_of([&](std::int64_t c, double x) {
-    const double far = x - data.channel_mean[static_cast<std::size_t>(c)];
+    const double far = x - data.channel_mean[c];
     return far * far;
   });
   for (std::size_t c = 0; c < data.channel_std.size(); ++c) {
@@ -213,7 +211,7 @@ std::vector<std::int32_t> HarData::train_labels(const std::filesystem::path& pat
     std::int64_t tests = 0;
     std::vector<std::int32_t> found = reader.order(all, folds, number, tests);
     found.resize(found.size() - static_cast<std::size_t>(tests));
-    for (std::int32_t& window : found) window = label[static_cast<std::size_t>(window)];
+    for (std::int32_t& window : found) window = label[window];
     if (found.size() > most.size()) most = std::move(found);
   }
   return most;
@@ -254,8 +252,7 @@ HarData HarData::read(const std::filesystem::path& path, DataMemory& data_memory
   data.signals = place_rows(data_memory, {reader.signals(stored, order, data, length)}).front();
   data.labels = data_memory.place(DType::i32, {windows}, [&](const Tensor& to) {
     for (std::size_t p = 0, first = 0; p < 3; first += static_cast<std::size_t>(stored[p++]))
-      reader.labels(p, to.span<std::int32_t>().subspan(first, static_cast<std::size_t>(stored[p])), data.classes(),
-                    labels);
+      reader.labels(p, to.span<std::int32_t>().subspan(first, stored[p]), data.classes(), labels);
     reorder(to.span<std::int32_t>(), order);
   });
   if (folds.given()) take_moments(data);
@@ -266,9 +263,7 @@ HarData HarData::read(const std::filesystem::path& path, DataMemory& data_memory
     reorder(std::span(start), order);
     for (const Split split : {Split::train, Split::validation, Split::test}) {
       const std::int64_t first = data.first_of(split);
-      follow(recording.data() + first,
-             std::span(start).subspan(static_cast<std::size_t>(first),
-                                      static_cast<std::size_t>(data.count[static_cast<std::size_t>(split)])),
+      follow(recording.data() + first, std::span(start).subspan(first, data.count[static_cast<std::size_t>(split)]),
              first, length, data.labels.data<std::int32_t>() + first, to.data<std::int32_t>() + 2 * first);
     }
   });

@@ -35,7 +35,7 @@ std::vector<Metric> har_metrics(const std::vector<double>& sums, const std::vect
   const HarSums s(copy.data(), count);
   const MetricTable each = class_scores(har_confusion(sums, classes));
   enum Score : std::uint8_t { kPrecision, kRecall, kF1, kSupport };
-  const auto score = [&](std::int64_t k, Score which) { return each.values[static_cast<std::size_t>(4 * k + which)]; };
+  const auto score = [&](std::int64_t k, Score which) { return each.values[4 * k + which]; };
   double macro_precision = 0, macro_recall = 0, macro_f1 = 0, weighted_f1 = 0, windows = 0, correct = 0, present = 0;
   for (std::int64_t k = 0; k < count; ++k) {
     if (score(k, kSupport) == 0) continue;
@@ -55,7 +55,7 @@ std::vector<Metric> har_metrics(const std::vector<double>& sums, const std::vect
                              {"macro_recall", ratio(macro_recall, present), true}};
   if (per_channel) out.push_back({"channel_accuracy", ratio(*s.correct, *s.rows), true});
   for (std::int64_t k = 0; k < count; ++k) {
-    const std::string& name = classes[static_cast<std::size_t>(k)];
+    const std::string& name = classes[k];
     out.push_back({"accuracy." + name, score(k, kRecall), true});
     out.push_back({"precision." + name, score(k, kPrecision), true});
     out.push_back({"f1." + name, score(k, kF1), true});

@@ -11,7 +11,7 @@ namespace lockstep {
 HarNeighbours::HarNeighbours(const HarData& data, std::span<const std::int32_t> train)
     : channels_(data.channels()), length_(data.length()) {
   const auto all = std::ssize(train), used = std::min(all, kMostWindows);
-  const auto window_of = [&](std::int64_t i) { return train[static_cast<std::size_t>(i * all / used)]; };
+  const auto window_of = [&](std::int64_t i) { return train[i * all / used]; };
   const std::size_t width = 6 * static_cast<std::size_t>(channels_);
   features_.resize(static_cast<std::size_t>(used) * width);
   const auto add = [&](std::int64_t i) {

@@ -86,7 +86,7 @@ struct Origins {
         file.has_attribute("/", "subject_names") ? file.text_list("/", "subject_names") : std::vector<std::string>{};
     const auto name = [](const std::vector<std::string>& names, std::int64_t at, std::int64_t number) {
       if (number < 0) return std::string();
-      return at < std::ssize(names) ? names[static_cast<std::size_t>(at)] : std::to_string(number);
+      return at < std::ssize(names) ? names[at] : std::to_string(number);
     };
     for (const std::int32_t r : recording) recording_name.push_back(name(files, std::int64_t{r} + 1, r));
     for (const std::int32_t s : subject) subject_name.push_back(name(subjects, s, s));
@@ -120,14 +120,12 @@ using Votes = std::map<std::int32_t, Vote>;  ///< by number of the recording
 std::vector<double> classify(const HarTask& model, std::int64_t first, std::int64_t count, int threads) {
   const std::int64_t classes = model.data().classes();
   const ParamStore& params = model.network().params();
-  std::vector<double> out(static_cast<std::size_t>(count * classes));
+  std::vector<double> out(count * classes);
   parallel_blocks(params.device(), params.storage(), threads, count, std::min(kPassWindows, model.evaluation_block()),
                   [&](Tape& tape, std::int64_t at, std::int64_t rows) {
-                    std::vector<std::int64_t> windows(static_cast<std::size_t>(rows));
+                    std::vector<std::int64_t> windows(rows);
                     std::iota(windows.begin(), windows.end(), first + at);
-                    model.classify(tape, windows,
-                                   std::span(out).subspan(static_cast<std::size_t>(at * classes),
-                                                          static_cast<std::size_t>(rows * classes)));
+                    model.classify(tape, windows, std::span(out).subspan(at * classes, rows * classes));
                   });
   return out;
 }
@@ -176,11 +174,11 @@ PredictionTable window_table(const HarTask& model, Split split, const Origins& o
       reals(4)[i] =
           start < 0 ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(start) / data.sample_rate;
       integers(5)[i] = best;
-      texts(6)[i] = data.class_names[static_cast<std::size_t>(best)];
+      texts(6)[i] = data.class_names[best];
       double sum = 0;
       for (const double value : logs) sum += std::exp(value);
       for (std::size_t k = 0; k < classes; ++k) reals(7)[i * classes + k] = std::exp(logs[k]) / sum;
-      if (labels[row] >= 0) texts(8)[i] = data.class_names[static_cast<std::size_t>(labels[row])];
+      if (labels[row] >= 0) texts(8)[i] = data.class_names[labels[row]];
     }
   };
   tally.confusion = {"confusion", names, names, std::vector<double>(classes * classes)};
@@ -227,9 +225,8 @@ PredictionTable vote_table(const HarData& data, const Origins& origins, const Vo
       std::get<Integers>(values[2])[i] = std::accumulate(vote.windows.begin(), vote.windows.end(), std::int64_t{0});
       std::get<Integers>(values[3])[i] = vote.winner();
       std::get<Texts>(values[4])[i] = data.class_names[winner];
-      std::ranges::copy(vote.windows,
-                        std::get<Integers>(values[5]).begin() + static_cast<std::ptrdiff_t>(i * vote.windows.size()));
-      if (vote.truth >= 0) std::get<Texts>(values[6])[i] = data.class_names[static_cast<std::size_t>(vote.truth)];
+      std::ranges::copy(vote.windows, std::get<Integers>(values[5]).begin() + i * vote.windows.size());
+      if (vote.truth >= 0) std::get<Texts>(values[6])[i] = data.class_names[vote.truth];
       ++i;
     }
   };

@@ -15,7 +15,6 @@
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/samples/rasteriser.hpp"
-#include "tasks/arena_array.hpp"
 #include "tasks/har/har_augment.hpp"
 #include "tasks/har/har_metrics.hpp"
 #include "tasks/har/har_neighbours.hpp"
@@ -35,15 +34,14 @@ HarArch arch_for(HarArch arch, const HarData& data) {
 /// Draws `percent` of the training windows of each class, at least one, without replacement; ascending.
 std::vector<std::int32_t> choose_windows(const HarData& data, double percent) {
   constexpr std::uint64_t kSeed = 42;  // all runs on a data set use the same windows
-  std::vector<std::vector<std::int32_t>> classes(static_cast<std::size_t>(data.classes()));
-  for (std::int32_t n = 0; n < data.count[0]; ++n) classes[static_cast<std::size_t>(data.label(n))].push_back(n);
+  std::vector<std::vector<std::int32_t>> classes(data.classes());
+  for (std::int32_t n = 0; n < data.count[0]; ++n) classes[data.label(n)].push_back(n);
   std::vector<std::int32_t> chosen;
   for (std::size_t k = 0; k < classes.size(); ++k) {
     const auto all = std::ssize(classes[k]);
     if (all == 0) continue;
     const Permutation order(all, kSeed, k);
-    for (std::int64_t i = 0; i < windows_kept(all, percent); ++i)
-      chosen.push_back(classes[k][static_cast<std::size_t>(order(i))]);
+    for (std::int64_t i = 0; i < windows_kept(all, percent); ++i) chosen.push_back(classes[k][order(i)]);
   }
   std::ranges::sort(chosen);
   return chosen;
@@ -51,7 +49,7 @@ std::vector<std::int32_t> choose_windows(const HarData& data, double percent) {
 
 /// Sample rows with one row per sample.
 SampleRows one_row_each(Arena& host, std::span<const std::uint64_t> samples) {
-  const std::span<std::int64_t> offsets = arena_array<std::int64_t>(host, std::ssize(samples) + 1);
+  const std::span<std::int64_t> offsets = host.array<std::int64_t>(std::ssize(samples) + 1);
   std::iota(offsets.begin(), offsets.end(), std::int64_t{0});
   return {.offsets = offsets, .samples = samples};
 }
@@ -70,7 +68,7 @@ HarTask::HarTask(Options options, HarData data)
       class_weight_(static_cast<std::size_t>(data_.classes()), 1.0),
       net_(arch_for(options_.arch, data_), options_.dtype, options_.seed) {
   std::vector<std::vector<std::int32_t>> all(class_weight_.size());
-  for (const std::int32_t n : train_) all[static_cast<std::size_t>(data_.label(n))].push_back(n);
+  for (const std::int32_t n : train_) all[data_.label(n)].push_back(n);
   for (const auto& members : all)
     if (!members.empty()) members_.push_back(members);
   if (options_.augment.shift && std::ssize(train_) < data_.count[0]) {
@@ -89,14 +87,14 @@ HarTask::HarTask(Options options, HarData data)
 }
 
 std::int64_t HarTask::drawn_window(std::int64_t i, std::uint64_t seed, std::int64_t epoch) const {
-  if (options_.balance != HarBalance::sampling) return train_[static_cast<std::size_t>(i)];
+  if (options_.balance != HarBalance::sampling) return train_[i];
   const auto classes = std::ssize(members_);
-  const auto& members = members_[static_cast<std::size_t>(i % classes)];
+  const auto& members = members_[i % classes];
   const auto count = std::ssize(members);
   const std::int64_t visit = i / classes;
   const auto key = static_cast<std::uint64_t>(epoch * classes + i % classes);
   const Permutation order(count, seed ^ Site("har.balance").id, key);
-  return members[static_cast<std::size_t>(order(visit % count))] + visit / count * data_.windows();
+  return members[order(visit % count)] + visit / count * data_.windows();
 }
 
 std::int64_t HarTask::size(Split split) const {
@@ -122,7 +120,7 @@ std::int64_t HarTask::evaluation_block() const {
 
 std::span<const HarTask::Sequence> HarTask::sequences_of(Arena& host, std::span<const std::int64_t> windows) const {
   const std::int64_t channels = encoded();
-  const auto all = arena_array<Sequence>(host, std::ssize(windows) * channels);
+  const auto all = host.array<Sequence>(std::ssize(windows) * channels);
   for (std::size_t i = 0; i < all.size(); ++i)
     all[i] = {windows[i / static_cast<std::size_t>(channels)], static_cast<std::int64_t>(i) % channels};
   return all;
@@ -150,14 +148,14 @@ const double* HarTask::window(std::int64_t number, const Shard* shard, std::span
 }
 
 std::span<double> HarTask::window_scratch(Arena& host) const {
-  return arena_array<double>(host, data_.channels() * (data_.length() + 1));
+  return host.array<double>(data_.channels() * (data_.length() + 1));
 }
 
 HarTask::GpuInputs HarTask::gpu_inputs(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const {
   const auto count = std::ssize(sequences);
-  const std::span<ops::WindowPick> picks = arena_array<ops::WindowPick>(host, count);
-  const std::span<ops::SensorSequence> channels = arena_array<ops::SensorSequence>(host, count);
-  const std::span<double> factors = arena_array<double>(host, data_.channels());
+  const std::span<ops::WindowPick> picks = host.array<ops::WindowPick>(count);
+  const std::span<ops::SensorSequence> channels = host.array<ops::SensorSequence>(count);
+  const std::span<double> factors = host.array<double>(data_.channels());
   std::ranges::fill(factors, 1.0);
   const bool augmented = shard != nullptr && augments_signals(options_.augment);
   std::size_t used = 0;
@@ -195,8 +193,7 @@ Tensor HarTask::signals(Arena& host, std::span<const Sequence> sequences, const 
       const Sequence& s = sequences[i];
       if (i == 0 || s.window != sequences[i - 1].window) signals = window(s.window, shard, scratch);
       const double* x = signals + s.channel * length;
-      const double mean = data_.channel_mean[static_cast<std::size_t>(s.channel)],
-                   scale = 1 / data_.channel_std[static_cast<std::size_t>(s.channel)];
+      const double mean = data_.channel_mean[s.channel], scale = 1 / data_.channel_std[s.channel];
       for (std::int64_t t = 0; t < length; ++t) out[t] = static_cast<T>((x[t] - mean) * scale);
       std::fill(out + length, out + used, T{0});
     }
@@ -209,15 +206,14 @@ ops::LinePictures HarTask::pictures(Arena& host, std::span<const Sequence> seque
   const std::int64_t length = data_.length(), count = std::ssize(sequences);
   const std::int64_t words = line_plot::mask_words(static_cast<int>(arch.image));
   const bool augmented = shard != nullptr && options_.augment.pictures;
-  const std::span<std::uint32_t> line = arena_array<std::uint32_t>(host, count * words),
-                                 outside = arena_array<std::uint32_t>(host, augmented ? count * words : 0),
-                                 spare = arena_array<std::uint32_t>(host, augmented ? words : 0);
-  const std::span<double> colours = arena_array<double>(host, count * 9), scratch = window_scratch(host);
+  const std::span<std::uint32_t> line = host.array<std::uint32_t>(count * words),
+                                 outside = host.array<std::uint32_t>(augmented ? count * words : 0),
+                                 spare = host.array<std::uint32_t>(augmented ? words : 0);
+  const std::span<double> colours = host.array<double>(count * 9), scratch = window_scratch(host);
   const double* signals = nullptr;
   for (std::int64_t i = 0; i < count; ++i) {
-    const Sequence& s = sequences[static_cast<std::size_t>(i)];
-    if (i == 0 || s.window != sequences[static_cast<std::size_t>(i - 1)].window)
-      signals = window(s.window, shard, scratch);
+    const Sequence& s = sequences[i];
+    if (i == 0 || s.window != sequences[i - 1].window) signals = window(s.window, shard, scratch);
     HarPicture picture{.line = line.data() + i * words, .colours = colours.data() + 9 * i};
     if (!augmented) {
       draw_har_picture(signals + s.channel * length, length, arch.image, nullptr, picture);
@@ -275,12 +271,12 @@ const DrawnShard& HarTask::draw(Arena& host, const Shard& shard) const {
   const profile::Span drawing("batch", profile::Kind::phase);
   const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   const std::int64_t channels = data_.channels();
-  const std::span<std::int64_t> windows = arena_array<std::int64_t>(host, shard.count);
-  const std::span<std::int32_t> labels = arena_array<std::int32_t>(host, shard.count);
+  const std::span<std::int64_t> windows = host.array<std::int64_t>(shard.count);
+  const std::span<std::int32_t> labels = host.array<std::int32_t>(shard.count);
   const bool weighted = options_.balance == HarBalance::weights;
-  const std::span<double> weights = arena_array<double>(host, weighted ? shard.count : 0);
+  const std::span<double> weights = host.array<double>(weighted ? shard.count : 0);
   double weight = weighted ? 0 : static_cast<double>(shard.count);
-  const std::span<Sequence> singles = arena_array<Sequence>(host, per_channel() ? shard.count : 0);
+  const std::span<Sequence> singles = host.array<Sequence>(per_channel() ? shard.count : 0);
   for (std::int64_t i = 0; i < shard.count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const std::int64_t sample = order(shard.first + i);
@@ -299,8 +295,8 @@ const DrawnShard& HarTask::draw(Arena& host, const Shard& shard) const {
   draws.seed = shard.seed;
   draws.step = static_cast<std::uint64_t>(shard.step);
   const auto keys = [&](std::int64_t count, const auto& key) {
-    const std::span<std::uint64_t> samples = arena_array<std::uint64_t>(host, count);
-    for (std::int64_t i = 0; i < count; ++i) samples[static_cast<std::size_t>(i)] = key(static_cast<std::size_t>(i));
+    const std::span<std::uint64_t> samples = host.array<std::uint64_t>(count);
+    for (std::int64_t i = 0; i < count; ++i) samples[i] = key(static_cast<std::size_t>(i));
     return one_row_each(host, samples);
   };
   const auto sequence_key = [&](const Sequence& s) {
@@ -337,7 +333,7 @@ std::vector<std::int64_t> HarTask::windows_of(Split split, std::int64_t first, s
     end = (end + channels - 1) / channels;
   }
   if (split == Split::train) return {train_.begin() + begin, train_.begin() + end};
-  std::vector<std::int64_t> windows(static_cast<std::size_t>(end - begin));
+  std::vector<std::int64_t> windows(end - begin);
   std::iota(windows.begin(), windows.end(), data_.first_of(split) + begin);
   return windows;
 }
@@ -346,9 +342,8 @@ void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t
   const std::vector<std::int64_t> numbers = windows_of(split, first, count);
   const auto windows = std::ssize(numbers), rows = windows * (per_channel() ? data_.channels() : 1);
   if (windows == 0) return;
-  const std::span<std::int32_t> labels = arena_array<std::int32_t>(tape.host_arena(), rows);
-  for (std::int64_t i = 0; i < rows; ++i)
-    labels[static_cast<std::size_t>(i)] = data_.label(numbers[static_cast<std::size_t>(i * windows / rows)]);
+  const std::span<std::int32_t> labels = tape.host_arena().array<std::int32_t>(rows);
+  for (std::int64_t i = 0; i < rows; ++i) labels[i] = data_.label(numbers[i * windows / rows]);
   const Var logits = this->logits(tape, numbers);
   HarSums to(sums, data_.classes());
   *to.rows += static_cast<double>(rows);
@@ -362,7 +357,7 @@ std::vector<Baseline> HarTask::baselines() const {
   if (train_.empty()) return {};
   const auto classes = static_cast<std::size_t>(data_.classes());
   std::vector<std::int64_t> counts(classes);
-  for (const std::int32_t window : train_) ++counts[static_cast<std::size_t>(data_.label(window))];
+  for (const std::int32_t window : train_) ++counts[data_.label(window)];
   // Of each class: minus the logarithm of its frequency, infinite for a class without a training window.
   std::vector<double> surprise(classes), loss(classes);
   for (std::size_t k = 0; k < classes; ++k)
@@ -385,14 +380,13 @@ std::vector<Baseline> HarTask::baselines() const {
                     }};
   };
   const auto neighbours = std::make_shared<const HarNeighbours>(data_, train_);
-  return {
-      baseline(
-          join("always ", data_.class_names[static_cast<std::size_t>(guess)]), [guess](std::int64_t) { return guess; },
-          [loss](std::int32_t label) { return loss[static_cast<std::size_t>(label)]; }),
-      baseline(
-          "nearest windows",
-          [neighbours, this](std::int64_t window) { return neighbours->class_of(data_.window(window)); },
-          [](std::int32_t) { return std::numeric_limits<double>::quiet_NaN(); })};
+  return {baseline(
+              join("always ", data_.class_names[guess]), [guess](std::int64_t) { return guess; },
+              [loss](std::int32_t label) { return loss[label]; }),
+          baseline(
+              "nearest windows",
+              [neighbours, this](std::int64_t window) { return neighbours->class_of(data_.window(window)); },
+              [](std::int32_t) { return std::numeric_limits<double>::quiet_NaN(); })};
 }
 
 void HarTask::classify(Tape& tape, std::span<const std::int64_t> windows, std::span<double> out) const {

@@ -167,7 +167,7 @@ std::vector<double> attention_weights(const Tensor& qkv, const HarArch& arch) {
           const double* k = x.data() + (n * time + j) * 3 * columns + columns + h * width;
           double product = 0;
           for (std::int64_t c = 0; c < width; ++c) product += q[c] * k[c];
-          sum += row[static_cast<std::size_t>(j)] = std::exp(product / std::sqrt(static_cast<double>(width)));
+          sum += row[j] = std::exp(product / std::sqrt(static_cast<double>(width)));
         }
         for (const double e : row) out.push_back(e / sum);
       }
@@ -196,8 +196,7 @@ Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t co
   r.log_probs.resize(r.logits.size());
   window_log_probabilities(Tensor::of(r.logits.data(), {count, classes}), classes, 1, r.log_probs);
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t best = largest_class(
-        std::span(r.logits).subspan(static_cast<std::size_t>(i * classes), static_cast<std::size_t>(classes)));
+    const std::int64_t best = largest_class(std::span(r.logits).subspan(i * classes, classes));
     r.predicted.push_back(static_cast<double>(best));
     if (best == labels.data<std::int32_t>()[i]) r.accuracy += 100 / n;
   }
@@ -281,7 +280,7 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
   const auto log = v.relative("train_log", kOutput);
   log("microbatch_loss", losses);
   v.relative("train_log", "grad_norm_before_clip", norms, kGradient);
-  log("mean_loss", mean([&](std::int64_t m) { return losses[static_cast<std::size_t>(m)]; }));
+  log("mean_loss", mean([&](std::int64_t m) { return losses[m]; }));
   log("mean_accuracy_pct", accuracy);
   const auto after = [&](std::int64_t m) { return classify(model, m * sizes.batch, sizes.batch); };
   v.relative("train_log", "val_loss_after", mean([&](std::int64_t m) { return after(m).loss; }), kLossAfter);
@@ -330,7 +329,7 @@ void verify_pictures(const H5File& file, ReferenceReport& report) {
   const std::vector<std::int64_t> shape = file.info("/inputs/sequences").shape;
   const std::vector<double> signals = file.read<double>("/inputs/sequences");
   const int size = static_cast<int>(file.int_attribute("/", "image"));
-  std::vector<std::uint32_t> mask(static_cast<std::size_t>(line_plot::mask_words(size)));
+  std::vector<std::uint32_t> mask(line_plot::mask_words(size));
   std::vector<double> pixels, columns;
   for (std::int64_t n = 0; n < shape[0]; ++n) {
     line_plot::draw(signals.data() + n * shape[1], shape[1], size, mask.data());

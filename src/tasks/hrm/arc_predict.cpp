@@ -120,8 +120,8 @@ void predict_arc(World& world, const Args& args, const HrmPrediction& a, const R
     const auto solved = solve_puzzles(model, rows.inputs, rows.identifiers, a.thinking, threads);
     for (std::size_t i = 0; i < solved.size(); ++i) {
       const PuzzleExample& example = examples[i];
-      const ArcName& variant = data.arc_names[static_cast<std::size_t>(example.identifier)];
-      const std::string& name = names[static_cast<std::size_t>(example.identifier)];
+      const ArcName& variant = data.arc_names[example.identifier];
+      const std::string& name = names[example.identifier];
       std::get<Texts>(values[0])[i] = name.substr(0, variant.length);
       std::get<Integers>(values[1])[i] =
           example.row - example.part->first_example(example.part->puzzle_of(example.row));

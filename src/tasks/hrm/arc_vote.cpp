@@ -25,7 +25,7 @@ std::pair<int, int> corner_rectangle(std::span<const std::int32_t> field) {
   std::pair<int, int> best{0, 0};
   int width = kSide;
   for (int row = 0; row < kSide && width > 0; ++row) {
-    const auto line = field.subspan(static_cast<std::size_t>(row * kSide), static_cast<std::size_t>(width));
+    const auto line = field.subspan(row * kSide, width);
     width = static_cast<int>(std::ranges::find_if_not(line, is_colour) - line.begin());
     if ((row + 1) * width > best.first * best.second) best = {row + 1, width};
   }
@@ -43,8 +43,7 @@ ArcAnswer arc_answer(const ArcName& name, std::span<const std::int32_t> field) {
   for (std::uint8_t c = 0; c < 10; ++c) original[name.colours[c]] = c;
   std::vector<std::uint8_t> grid;
   for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < columns; ++c)
-      grid.push_back(original[static_cast<std::size_t>(field[static_cast<std::size_t>(r * kSide + c)] - kColour)]);
+    for (int c = 0; c < columns; ++c) grid.push_back(original[field[r * kSide + c] - kColour]);
   const int inverse = kDihedralInverse[name.dihedral];
   ArcAnswer answer{rows, columns, std::vector<std::uint8_t>(grid.size())};
   dihedral(inverse, rows, columns, grid, answer.cells);

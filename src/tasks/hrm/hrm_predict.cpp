@@ -20,7 +20,7 @@ namespace {
 
 /// The characters of tokens: '.' and digits for Sudoku, "# SGo" for mazes.
 std::string alphabet(const std::string& task, std::int64_t vocab) {
-  if (task == "sudoku") return std::string("?.123456789").substr(0, static_cast<std::size_t>(vocab));
+  if (task == "sudoku") return std::string("?.123456789").substr(0, vocab);
   return "?# SGo";
 }
 
@@ -96,7 +96,7 @@ std::vector<Puzzle> read_puzzles(const std::string& path, const PuzzleData& data
 
 std::string line_text(const std::vector<std::int32_t>& tokens, const std::string& letters) {
   std::string out;
-  for (const std::int32_t token : tokens) out += letters[static_cast<std::size_t>(token)];
+  for (const std::int32_t token : tokens) out += letters[token];
   return out;
 }
 
@@ -129,8 +129,7 @@ std::vector<Tried> solve_all(World& world, const HrmTask& model, std::span<const
                              const HrmPrediction& a, int threads) {
   std::vector<Tried> solved;
   for (std::int64_t first = 0; first < std::ssize(puzzles); first += kTriedPuzzles) {
-    const auto some = puzzles.subspan(static_cast<std::size_t>(first))
-                          .first(static_cast<std::size_t>(std::min(kTriedPuzzles, std::ssize(puzzles) - first)));
+    const auto some = puzzles.subspan(first).first(std::min(kTriedPuzzles, std::ssize(puzzles) - first));
     std::vector<std::int32_t> inputs;
     for (const Puzzle& puzzle : some) inputs.insert(inputs.end(), puzzle.tokens.begin(), puzzle.tokens.end());
     const std::vector<std::int32_t> identifiers(some.size());

@@ -16,7 +16,7 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, in
   model_.begin_run(per_step_);
   epoch_.steps = model_.sampler().nominal_batches();
   epoch_.positions = epoch_.steps * per_step_;
-  interval_.resize(static_cast<std::size_t>(per_step_));
+  interval_.resize(per_step_);
   if (const Param* table = model.network().puzzle_table(); table != nullptr && gpu_update() != nullptr) {
     const HrmSlots& slots = model.slots();
     gpu_update()->descend({.table = table,
@@ -75,7 +75,7 @@ void HrmProgram::update_more(double lr, Ema* average) {
   const HrmSlots& slots = model_.slots();
   scratch_.reset();
   // The table is not averaged: its shadow is a copy.
-  const Tensor shadow = average != nullptr ? average->state()[static_cast<std::size_t>(table->index)].value : Tensor{};
+  const Tensor shadow = average != nullptr ? average->state()[table->index].value : Tensor{};
   sign_sgd_rows(scratch_, table->value, slots.identifiers, slots.puzzle_gradient, lr * puzzle_rate_,
                 model_.options().puzzle_weight_decay, shadow);
 }
@@ -97,9 +97,7 @@ void HrmProgram::gather(std::span<std::byte> rows, const char* what) {
       const Shard of = sharded_step().rank_part(slots, micro, rank);
       return ShardRange{(of.first - before) * row_bytes, (of.first - before + of.count) * row_bytes};
     };
-    all_gather_parts(
-        comm, rows.subspan(static_cast<std::size_t>(before * row_bytes), static_cast<std::size_t>(batch_ * row_bytes)),
-        part, what);
+    all_gather_parts(comm, rows.subspan(before * row_bytes, batch_ * row_bytes), part, what);
   }
 }
 

@@ -15,7 +15,6 @@
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/elementwise.hpp"
-#include "tasks/arena_array.hpp"
 
 namespace lockstep {
 namespace {
@@ -81,10 +80,10 @@ HrmTask::HrmTask(Options options, PuzzleData data)
   for (const auto& [parts, answered] : {std::pair{&data_.val, &answered_val_}, {&data_.test, &answered_test_}}) {
     std::int64_t example = 0;
     for (const PuzzlePart& part : *parts) {
-      std::vector<double> unknown(static_cast<std::size_t>(part.examples()));
+      std::vector<double> unknown(part.examples());
       const auto check = [&](std::int64_t row) {
         const auto* labels = part.labels.row<std::uint8_t>(part.first + row);
-        unknown[static_cast<std::size_t>(row)] =
+        unknown[row] =
             std::all_of(labels, labels + data_.seq_len, [&](auto token) { return token == data_.ignore_label_id; });
       };
       if (data_.task == "arc")
@@ -192,7 +191,7 @@ void HrmTask::read_batch(const Shard& shard, std::int64_t first, std::span<Puzzl
 }
 
 void HrmTask::reads(const Shard& shard, std::vector<std::int64_t>& rows) const {
-  std::vector<PuzzleExample> examples(static_cast<std::size_t>(shard.count));
+  std::vector<PuzzleExample> examples(shard.count);
   read_batch(shard, shard.first % slots_->steps->size(), examples);
   for (const PuzzleExample& example : examples) rows.push_back(example.table_row());
 }
@@ -203,7 +202,7 @@ ops::PuzzlePick HrmTask::pick(Arena& host, const PuzzleExample& example) const {
     if (!tokens_.empty()) return tokens_[copy].span().data() + example.row * data_.seq_len;
     const auto* row = array.row<std::uint8_t>(example.table_row());
     if (!network_.params().device().is_cuda()) return row;
-    const std::span<std::uint8_t> staged = arena_array<std::uint8_t>(host, data_.seq_len);
+    const std::span<std::uint8_t> staged = host.array<std::uint8_t>(data_.seq_len);
     std::copy_n(row, staged.size(), staged.begin());
     return static_cast<const std::uint8_t*>(staged.data());
   };
@@ -236,9 +235,9 @@ const DrawnShard& HrmTask::draw(Arena& host, const Shard& shard) const {
   // The step's parity selects the memory of its scores.
   const auto* batch = new (host.allocate(sizeof(Batch)))
       Batch{{.weight = static_cast<double>(count), .shape = {first, cycles.h, cycles.l, shard.step % 2}},
-            arena_array<ops::PuzzlePick>(host, count),
-            arena_array<std::int32_t>(host, count)};
-  const std::span<PuzzleExample> rows = arena_array<PuzzleExample>(host, count);
+            host.array<ops::PuzzlePick>(count),
+            host.array<std::int32_t>(count)};
+  const std::span<PuzzleExample> rows = host.array<PuzzleExample>(count);
   read_batch(shard, first, rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     batch->picks[i] = pick(host, rows[i]);
@@ -276,13 +275,12 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
 
   const profile::Span span("hrm_loss");
   const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype()), dq = t.keep(out.q.shape(), t.real_dtype());
-  const auto scores = arena_array<ops::SequenceScore>(t.arena(), count);
+  const auto scores = t.arena().array<ops::SequenceScore>(count);
   ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), data.labels, rule.tokens);
   if (rule.decay != 1) ops::decay_sequences(t.stream(), dlogits, steps, rule.decay);
   Var loss = t.output({}, t.wants_grad({out.logits, out.q}), t.real_dtype());
   const Shape pairs{count, 2};
-  const std::span<ops::HaltingScore> reports =
-      s.scores(shard.step).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  const std::span<ops::HaltingScore> reports = s.scores(shard.step).subspan(first, count);
   ops::halting_loss(t.stream(), loss.value(), dq.reshaped(pairs), steps, halted, reports,
                     {.q = out.q.value().reshaped(pairs), .next_q = next_q, .scores = scores, .least = batch.least},
                     {.most_steps = rule.halt_max_steps, .q_continue = rule.q_continue, .decay = rule.decay});
@@ -318,24 +316,24 @@ void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<con
     }
   }
   Tensor x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}}).value();
-  const auto tokens = arena_array<std::int32_t>(t.host_arena(), count * a.seq_len);
-  const auto rows = arena_array<std::int64_t>(t.host_arena(), count);  // of the puzzles in the batch
+  const auto tokens = t.host_arena().array<std::int32_t>(count * a.seq_len);
+  const auto rows = t.host_arena().array<std::int64_t>(count);  // of the puzzles in the batch
   std::iota(rows.begin(), rows.end(), std::int64_t{0});
   std::int64_t left = count;
   for (std::int64_t segment = 1; segment <= segments && left > 0; ++segment) {
     const ArenaScope scope(t.arena());
     const Hrm::Output out = network_.inner(t, z_h, z_l, t.constant(x));
     const Tensor seen = to_host(t, out.logits.value()), logits = to_host(t, out.q.value());
-    most_likely(seen, tokens.first(static_cast<std::size_t>(left * a.seq_len)));
+    most_likely(seen, tokens.first(left * a.seq_len));
     Hrm::keep_states(t, z_h, z_l, out);
     const std::int64_t before = std::exchange(left, 0);
     for (std::int64_t i = 0; i < before; ++i) {
-      const auto answer = tokens.subspan(static_cast<std::size_t>(i * a.seq_len), static_cast<std::size_t>(a.seq_len));
-      const std::int64_t row = rows[static_cast<std::size_t>(i)];
+      const auto answer = tokens.subspan(i * a.seq_len, a.seq_len);
+      const std::int64_t row = rows[i];
       if (!see(row, segment, answer, at(logits, 2 * i), at(logits, 2 * i + 1))) continue;
       if (left < i)
         for (const Tensor* all : {&z_h, &z_l, &x}) copy(t.stream(), all->slice(left, 1), all->slice(i, 1));
-      rows[static_cast<std::size_t>(left++)] = row;
+      rows[left++] = row;
     }
     for (Tensor* all : {&z_h, &z_l, &x}) *all = all->slice(0, left);
   }
@@ -372,7 +370,7 @@ PuzzleExample HrmTask::example_of(Split split, std::int64_t index) const {
 }
 
 PuzzleExample HrmTask::sample_of(Split split, std::int64_t index) const {
-  return example_of(split, answered(split)[static_cast<std::size_t>(index)]);
+  return example_of(split, answered(split)[index]);
 }
 
 std::int64_t HrmTask::sum_count() const { return kTables + 3 * (std::ssize(data_.source_names) + kBins); }
@@ -421,14 +419,14 @@ std::vector<Baseline> HrmTask::baselines() const {
   }
   const auto evaluate = [this, answer = std::move(answer)](Tape&, Split split, std::int64_t first, std::int64_t count,
                                                            double* sums) {
-    std::vector<std::int32_t> in(static_cast<std::size_t>(data_.seq_len)), wanted(in.size());
+    std::vector<std::int32_t> in(data_.seq_len), wanted(in.size());
     for (std::int64_t i = first; i < first + count; ++i) {
       const PuzzleExample example = sample_of(split, i);
       data_.read(example, in, wanted);
       std::int64_t labelled = 0, correct = 0;
       for (std::size_t cell = 0; cell < in.size(); ++cell) {
         labelled += wanted[cell] >= 0;
-        correct += wanted[cell] == answer[static_cast<std::size_t>(in[cell])];
+        correct += wanted[cell] == answer[in[cell]];
       }
       add(example, labelled, correct, sums);
     }
@@ -444,7 +442,7 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
   for (std::int64_t i = first; i < first + count; ++i) examples.push_back(sample_of(split, i));
   const auto [inputs, labels, ids] = data_.read(examples);
   const Hrm::Output out = run_segments(t, inputs, ids, options_.eval_segments);
-  const auto scores = arena_array<ops::SequenceScore>(t.host_arena(), count);
+  const auto scores = t.host_arena().array<ops::SequenceScore>(count);
   ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), kept(t, labels, {count, cells}), options_.loss.tokens);
   const Tensor q = to_host(t, out.q.value());
   for (std::size_t i = 0; i < scores.size(); ++i) {
@@ -458,13 +456,13 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
     sums[kSteps] += static_cast<double>(options_.eval_segments);
   }
   if (data_.arc_names.empty()) return;
-  const auto answers = arena_array<std::int32_t>(t.host_arena(), count * cells);
+  const auto answers = t.host_arena().array<std::int32_t>(count * cells);
   most_likely(to_host(t, out.logits.value()), answers);
   for (std::size_t i = 0; i < examples.size(); ++i) {
     const auto width = static_cast<std::size_t>(cells);
     const auto row = [&](std::span<const std::int32_t> all) { return all.subspan(i * width, width); };
-    const ArcBallot ballot = arc_ballot(data_.arc_names[static_cast<std::size_t>(ids[i])], row(inputs), row(labels),
-                                        row(answers), at(q, 2 * static_cast<std::int64_t>(i)));
+    const ArcBallot ballot = arc_ballot(data_.arc_names[ids[i]], row(inputs), row(labels), row(answers),
+                                        at(q, 2 * static_cast<std::int64_t>(i)));
 #pragma omp critical(hrm_ballots)
     ballots_.push_back(ballot);
   }
@@ -487,7 +485,7 @@ std::vector<Metric> HrmTask::metrics(Split, const std::vector<double>& sums) con
     out.push_back({"puzzles." + name, sum[0], true});
   };
   const auto sources = std::ssize(data_.source_names);
-  for (std::int64_t i = 0; i < sources; ++i) table(i, data_.source_names[static_cast<std::size_t>(i)]);
+  for (std::int64_t i = 0; i < sources; ++i) table(i, data_.source_names[i]);
   for (std::int64_t bin = 0; bin < kBins; ++bin) table(sources + bin, "rating." + bin_name(bin));
   return out;
 }

@@ -6,7 +6,6 @@
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/tasks/hrm/hrm_task.hpp"
-#include "tasks/arena_array.hpp"
 #include "tasks/hrm/hrm_program.hpp"
 #include "tasks/hrm/hrm_verify_parts.hpp"
 
@@ -44,15 +43,13 @@ class ReferenceModel final : public HrmTask {
 
  protected:
   void read_batch(const Shard& shard, std::int64_t first, std::span<PuzzleExample> rows) const override {
-    const PuzzlePart& part = data().train[static_cast<std::size_t>(shard.step)];
+    const PuzzlePart& part = data().train[shard.step];
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const std::int64_t row = first + static_cast<std::int64_t>(i);
       rows[i] = {.part = &part, .row = row, .identifier = part.puzzle_identifiers.data<std::int32_t>()[row]};
     }
   }
-  std::int64_t least_steps(const Shard& shard, std::int64_t slot) const override {
-    return least_[static_cast<std::size_t>(shard.step)][static_cast<std::size_t>(slot)];
-  }
+  std::int64_t least_steps(const Shard& shard, std::int64_t slot) const override { return least_[shard.step][slot]; }
   void observe(Tape& t, const Shard& shard, const Hrm::Output& out, const Tensor& next) const override {
     const auto keep = [&](const Tensor& all, const Tensor& part) {
       const Tensor to = all.slice(shard.first % batch(), shard.count);
@@ -229,7 +226,7 @@ class NetworkCheck {
       std::vector<double> halt;
       for (std::size_t i = 0; i < q.size(); i += 2) halt.push_back(q[i]);
       compare(group, "q_halt_logits", halt, kSegments);
-      const auto scores = arena_array<ops::SequenceScore>(tape.host_arena(), std::ssize(ids));
+      const auto scores = tape.host_arena().array<ops::SequenceScore>(std::ssize(ids));
       const Shape cells{std::ssize(ids), model_.network().arch().seq_len};
       ops::sequence_loss(tape.stream(), {}, scores, out.logits.value(),
                          Tensor::of(tape.keep(std::span(labels)).data(), cells), model_.options().loss.tokens);
@@ -245,7 +242,7 @@ class NetworkCheck {
     std::int64_t first = 0;
     for (const PuzzlePart& part : model_.data().test) {
       OwnTape tape(model_.network().params());
-      std::vector<double> sums(static_cast<std::size_t>(model_.sum_count()), 0);
+      std::vector<double> sums(model_.sum_count(), 0);
       model_.evaluate(tape, Split::test, first, part.examples(), sums.data());
       first += part.examples();
       for (const Metric& m : model_.metrics(Split::test, sums))

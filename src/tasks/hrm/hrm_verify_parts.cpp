@@ -7,7 +7,6 @@
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
 #include "lockstep/tasks/hrm/puzzle_sampler.hpp"
-#include "tasks/arena_array.hpp"
 
 namespace lockstep {
 
@@ -97,7 +96,7 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
     const std::int64_t classes = std::ssize(logits) / positions;
     const OwnedTensor x = on_device(device, Tensor::of(logits.data(), {positions, 1, classes}));
     const Tensor dx = tape.keep(x->shape());
-    const auto scores = arena_array<ops::SequenceScore>(tape.host_arena(), positions);
+    const auto scores = tape.host_arena().array<ops::SequenceScore>(positions);
     ops::sequence_loss(tape.stream(), dx, scores, x, Tensor::of(tape.keep(std::span(labels)).data(), {positions, 1}),
                        loss);
     tape.stream().synchronize();
@@ -167,8 +166,8 @@ void verify_hrm_sampler(Verifier& v, const H5File& file) {
                                     std::make_unique<RecordedDraws>(part, file, "/sampler/draws/" + iteration));
         const std::int64_t share = batch / (world.back() - '0'), first = share * (rank.back() - '0');
         std::vector<double> inputs, labels, identifiers;
-        std::vector<PuzzleExample> rows(static_cast<std::size_t>(share));
-        std::vector<std::int32_t> in(static_cast<std::size_t>(shape[1])), out(in.size());
+        std::vector<PuzzleExample> rows(share);
+        std::vector<std::int32_t> in(shape[1]), out(in.size());
         for (std::int64_t b = 0; b < batches.count(); ++b) {
           batches.rows(b, first, rows);
           for (const PuzzleExample& row : rows) {

@@ -15,7 +15,7 @@ std::string sudoku_violation(std::span<const std::int32_t> grid) {
   const auto box = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(side))));
   std::map<std::tuple<int, std::int64_t, std::int32_t>, int> seen;
   for (std::int64_t i = 0; i < side * side; ++i) {
-    const std::int32_t token = grid[static_cast<std::size_t>(i)];
+    const std::int32_t token = grid[i];
     if (token < 2) continue;
     const std::int64_t row = i / side, column = i % side;
     const char* names[] = {"row ", "column ", "box "};

@@ -65,19 +65,18 @@ PuzzleBatches::Visit PuzzleBatches::visit(std::int64_t v) const {
 }
 
 void PuzzleBatches::rows(std::int64_t batch, std::int64_t first, std::span<PuzzleExample> rows) const {
-  std::int64_t v = single_ ? batch * batch_ + first : starts_[static_cast<std::size_t>(batch)];
+  std::int64_t v = single_ ? batch * batch_ + first : starts_[batch];
   std::int64_t at = single_ ? first : 0;
   const std::int64_t end = first + std::ssize(rows);
   for (; at < end; ++v) {
     const Visit now = visit(v);
     const std::int64_t used = std::min(now.examples, batch_ - at);
     for (std::int64_t i = std::max<std::int64_t>(0, first - at); i < used && at + i < end; ++i)
-      rows[static_cast<std::size_t>(at + i - first)] = {
-          .part = part_,
-          .row = now.first + draws_->example(v, now.examples, i),
-          .group = now.group,
-          .variant = now.variant,
-          .identifier = part_->puzzle_identifiers.data<std::int32_t>()[now.puzzle]};
+      rows[at + i - first] = {.part = part_,
+                              .row = now.first + draws_->example(v, now.examples, i),
+                              .group = now.group,
+                              .variant = now.variant,
+                              .identifier = part_->puzzle_identifiers.data<std::int32_t>()[now.puzzle]};
     at += used;
   }
 }

@@ -82,12 +82,12 @@ std::vector<std::byte> answer_pairs(const HrmTask& model, std::span<const Pair> 
     std::ranges::copy(inputs.subspan(static_cast<std::size_t>(puzzle) * cells, cells), from.begin());
     images.image(first + puzzle, t, from, to);
     questions.insert(questions.end(), to.begin(), to.end());
-    ids.push_back(identifiers[static_cast<std::size_t>(puzzle)]);
+    ids.push_back(identifiers[puzzle]);
   }
   HrmTask::StateNoise noise;
   if (tries.noise > 0)
     noise = [&](std::int64_t row, std::uint64_t index) {
-      const auto& [puzzle, t] = pairs[static_cast<std::size_t>(row)];
+      const auto& [puzzle, t] = pairs[row];
       if (t == 0) return 0.0;
       return tries.noise *
              Philox(tries.seed, static_cast<std::uint64_t>(t), "hrm.try", static_cast<std::uint64_t>(first + puzzle))
@@ -217,7 +217,7 @@ std::vector<PuzzleVote> try_puzzles(Communicator& comm, const HrmTask& model, st
   for (std::int64_t begin = 0, end = 0; begin < tries.count; begin = end) {
     std::vector<std::int64_t> open;
     for (std::int64_t p = 0; p < puzzles; ++p)
-      if (begin == 0 || !votes[static_cast<std::size_t>(p)].decided(tries.count - begin)) open.push_back(p);
+      if (begin == 0 || !votes[p].decided(tries.count - begin)) open.push_back(p);
     // A wave adds a quarter of the tries so far, so that puzzles leave soon after they are decided, but at least a
     // block of pairs. It ends at each point of the curve.
     const std::int64_t wave =
@@ -232,8 +232,7 @@ std::vector<PuzzleVote> try_puzzles(Communicator& comm, const HrmTask& model, st
       const ShardRange mine = shards_of(blocks, comm.rank(), comm.size());
       const std::int64_t from = std::min(mine.begin * size, std::ssize(pairs)),
                          to = std::min(mine.end * size, std::ssize(pairs));
-      const std::span own =
-          std::span<const Pair>(pairs).subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
+      const std::span own = std::span<const Pair>(pairs).subspan(from, to - from);
       const Gathered all = comm.all_gather(
           answer_pairs(model, own, first, inputs, identifiers, images, tries, thinking, threads), "answers of tries");
       const std::byte* at = all.bytes.data();

@@ -51,12 +51,12 @@ class BprmfProgram final : public TrainingProgram {
     for (std::int32_t& user : users_) user -= static_cast<std::int32_t>(items);
     drawing.end();
 
-    Arena& arena = arenas_[static_cast<std::size_t>(arena_ = 1 - arena_)];
+    Arena& arena = arenas_[arena_ = 1 - arena_];
     arena.reset();
     const ops::RankedPairs pairs = batch_.pairs();
     const auto [user, liked, other, use_ptr, use, of_items, of_users] =
         for_kernels(stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use,
-                    std::span(rows).first(static_cast<std::size_t>(split)), std::span<const std::int32_t>(users_));
+                    std::span(rows).first(split), users_);
     adam_.catch_up(model_.items(), of_items);
     adam_.catch_up(model_.users(), of_users);
     const auto count = std::ssize(rows);
@@ -65,7 +65,7 @@ class BprmfProgram final : public TrainingProgram {
     ops::gather_node_rows(stream_, values.slice(0, split), 0, model_.items().value, of_items, ops::RowScale::none);
     ops::gather_node_rows(stream_, values.slice(split, count - split), 0, model_.users().value, of_users,
                           ops::RowScale::none);
-    auto& sums = *static_cast<ops::RankingSums*>(arena.host().allocate(sizeof(ops::RankingSums)));
+    auto& sums = arena.host().array<ops::RankingSums>(1)[0];
     ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, values, l2, slope, gradient, sums);
     outcome.norm = gradient_norm(gradient, {{0, gradient.size()}});  // waits for the sums too
     result.advance = 1;

@@ -25,9 +25,7 @@ NodeCut::NodeCut(std::span<const std::int64_t> indptr, std::int64_t segments, in
   require(segments > 0 && ranks > 0 && !indptr.empty(), "cutting ", indptr.size(), " row offsets into ", segments,
           " segments for ", ranks, " ranks");
   const auto nodes = std::ssize(indptr) - 1;
-  const auto cost_before = [&](std::int64_t node) {
-    return indptr[static_cast<std::size_t>(node)] - indptr[0] + kRowCost * node;
-  };
+  const auto cost_before = [&](std::int64_t node) { return indptr[node] - indptr[0] + kRowCost * node; };
   const std::int64_t total = cost_before(nodes);
   begin_.push_back(0);
   for (std::int64_t s = 1; s <= segments; ++s) {
@@ -100,7 +98,7 @@ void GraphExchange::share_values(const Tensor& values, std::span<const std::int6
   std::vector<std::int64_t> begin;
   for (int r = 0; r <= comm_.size(); ++r) {
     const std::int64_t node = r == comm_.size() ? cut_.nodes() : cut_.first(r);
-    begin.push_back(indptr[static_cast<std::size_t>(node)] * element_bytes(values));
+    begin.push_back(indptr[node] * element_bytes(values));
   }
   share_ranges(values, begin, what);
 }
@@ -122,7 +120,7 @@ void GraphExchange::all_gather(std::span<const std::byte> mine, std::span<const 
     std::vector<std::span<std::byte>> from;
     std::size_t at = 0;
     for (const std::int64_t size : sizes) {
-      from.push_back(into.subspan(at, static_cast<std::size_t>(size)));
+      from.push_back(into.subspan(at, size));
       at += static_cast<std::size_t>(size);
     }
     nccl_->exchange(stream_, from, std::vector<std::span<const std::byte>>(sizes.size(), mine), what);

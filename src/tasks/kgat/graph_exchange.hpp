@@ -27,9 +27,9 @@ class NodeCut {
   std::int64_t nodes() const { return begin_.back(); }
   int ranks() const { return static_cast<int>(first_segment_.size()) - 1; }
   /// Nodes of segment s: [begin(s), begin(s + 1)).
-  std::int64_t begin(std::int64_t s) const { return begin_[static_cast<std::size_t>(s)]; }
+  std::int64_t begin(std::int64_t s) const { return begin_[s]; }
   /// Segments of rank r: [first_segment(r), first_segment(r + 1)), and their nodes.
-  std::int64_t first_segment(int r) const { return first_segment_[static_cast<std::size_t>(r)]; }
+  std::int64_t first_segment(int r) const { return first_segment_[r]; }
   std::int64_t first(int r) const { return begin(first_segment(r)); }
   std::int64_t last(int r) const { return begin(first_segment(r + 1)); }
 

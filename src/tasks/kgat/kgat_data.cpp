@@ -185,10 +185,10 @@ KgData KgData::with(GraphControl control, std::uint64_t seed) const {
     const auto relation = static_cast<std::size_t>(r);
     auto head = graph.indptr.begin();
     for (std::int64_t i = graph.rel_indptr[relation]; i < graph.rel_indptr[relation + 1]; ++i) {
-      const std::int64_t triple = graph.rel_perm[static_cast<std::size_t>(i)];
+      const std::int64_t triple = graph.rel_perm[i];
       head = std::upper_bound(head, graph.indptr.end(), triple) - 1;
       heads.push_back(static_cast<std::int32_t>(head - graph.indptr.begin()));
-      tails.push_back(graph.tail[static_cast<std::size_t>(triple)]);
+      tails.push_back(graph.tail[triple]);
     }
     const Philox draws(seed, 0, "kgat.shuffled_graph", relation);
     for (std::size_t i = tails.size(); r >= 2 && i > 1; --i) std::swap(tails[i - 1], tails[draws.below(i, i)]);

@@ -50,7 +50,7 @@ void describe_network(const KgatConfig& config, const H5File& checkpoint, const 
 
 /// The rows whose inner products are the scores, as tables of kind bprmf.
 NamedArrays tables_of(KgatTask& kgat) {
-  std::vector<std::int64_t> users(static_cast<std::size_t>(kgat.data().users));
+  std::vector<std::int64_t> users(kgat.data().users);
   std::iota(users.begin(), users.end(), std::int64_t{0});
   const OwnedTensor items = kgat.item_rows();
   OwnTape tape(kgat.params().dtype());

@@ -46,7 +46,7 @@ Options make_options(Arguments& a) {
 IdTable read_list(const std::string& path, std::int64_t count) {
   if (path.empty()) return IdTable::numbers(count);
   std::ifstream in = open_text(path);
-  std::vector<std::string> ids(static_cast<std::size_t>(count)), names(ids.size());
+  std::vector<std::string> ids(count), names(ids.size());
   std::string line;
   std::int64_t at = 0;
   next_line(in, line, at, path);  // the header
@@ -57,11 +57,11 @@ IdTable read_list(const std::string& path, std::int64_t count) {
     if (!(fields >> raw)) continue;
     require_data((fields >> number) && number >= 0 && number < count, "reading '", path, "', line ", at,
                  ": no number below ", count, " after '", raw, "'");
-    require_data(ids[static_cast<std::size_t>(number)].empty(), "reading '", path, "', line ", at, ": number ", number,
-                 " is already that of '", ids[static_cast<std::size_t>(number)], "'");
+    require_data(ids[number].empty(), "reading '", path, "', line ", at, ": number ", number, " is already that of '",
+                 ids[number], "'");
     std::getline(fields, name);  // of any number of words
-    ids[static_cast<std::size_t>(number)] = raw;
-    names[static_cast<std::size_t>(number)] = trim(name);
+    ids[number] = raw;
+    names[number] = trim(name);
   }
   const auto missing = std::find(ids.begin(), ids.end(), "") - ids.begin();
   require_data(missing == count, "reading '", path, "': no line for number ", missing, " of 0 .. ", count - 1);

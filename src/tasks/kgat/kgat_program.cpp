@@ -162,14 +162,14 @@ class KgatProgram final : public TrainingProgram {
   /// The batch of this step. With a GPU, another thread prefetches the next one meanwhile.
   const Drawn& batch_of(const TrainState& state) {
     if (prefetch_.valid()) prefetch_.get();
-    Drawn& now = drawn_[static_cast<std::size_t>(state.step % 2)];
+    Drawn& now = drawn_[state.step % 2];
     if (now.step != state.step || now.is_cf != (state.position < cf_steps_)) draw(state.step, state.position, now);
     if (model_.params().device().is_cuda()) {
       const std::int64_t step = state.step + 1, position = (state.position + 1) % epoch_.positions;
       prefetch_ = std::async(std::launch::async, [this, step, position, rank = world_.rank()] {
         profile::name_helper(rank, "next batch");
         omp_set_num_threads(1);  // in this thread: starting more threads would cost more than the draw
-        draw(step, position, drawn_[static_cast<std::size_t>(step % 2)]);
+        draw(step, position, drawn_[step % 2]);
       });
     }
     return now;

@@ -42,7 +42,7 @@ void RowUses::index(std::span<const std::int32_t> first, std::span<const std::in
       rows_.push_back(row);
       use_ptr_.push_back(static_cast<std::int64_t>(i));
     }
-    place_[static_cast<std::size_t>(use_[i])] = static_cast<std::int32_t>(rows_.size()) - 1;
+    place_[use_[i]] = static_cast<std::int32_t>(rows_.size()) - 1;
   }
   use_ptr_.push_back(std::ssize(keys_));
 }
@@ -80,15 +80,14 @@ void KgBatch::index() {
   next_.clear();
   for (const std::int32_t r : relation) {
     if (static_cast<std::size_t>(r) >= next_.size()) next_.resize(static_cast<std::size_t>(r) + 1);
-    ++next_[static_cast<std::size_t>(r)];
+    ++next_[r];
   }
   std::exclusive_scan(next_.begin(), next_.end(), next_.begin(), std::int64_t{0});
   order_.resize(head.size());
-  for (std::size_t i = 0; i < relation.size(); ++i)
-    order_[static_cast<std::size_t>(next_[static_cast<std::size_t>(relation[i])]++)] = static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < relation.size(); ++i) order_[next_[relation[i]]++] = static_cast<std::int64_t>(i);
   for (std::vector<std::int32_t>* column : {&head, &tail, &other, &relation}) {
     sorted_.resize(column->size());
-    for (std::size_t i = 0; i < sorted_.size(); ++i) sorted_[i] = (*column)[static_cast<std::size_t>(order_[i])];
+    for (std::size_t i = 0; i < sorted_.size(); ++i) sorted_[i] = (*column)[order_[i]];
     column->swap(sorted_);
   }
   chunks.clear();
@@ -96,7 +95,7 @@ void KgBatch::index() {
   relation_chunks.clear();
   chunk_at_.clear();
   for (std::int64_t i = 0; i < count(); ++i) {
-    const std::int32_t r = relation[static_cast<std::size_t>(i)];
+    const std::int32_t r = relation[i];
     const bool next = relations.empty() || relations.back() != r;
     if (next) {
       relations.push_back(r);
@@ -149,7 +148,7 @@ std::optional<KgatTables> KgatSampler::tables(Device device, bool triples) const
 void KgatSampler::interactions(std::int64_t step, std::int64_t count, CfBatch& batch, std::int64_t first_user,
                                std::int64_t first_item) const {
   const ops::PoolDraw draw = draw_of(Batch::interactions, step, count);
-  for (auto* column : {&batch.user, &batch.liked, &batch.other}) column->resize(static_cast<std::size_t>(count));
+  for (auto* column : {&batch.user, &batch.liked, &batch.other}) column->resize(count);
   const auto items = static_cast<std::uint64_t>(data_.items);
   // In passes over a block, each of which prefetches what the next one reads.
 #pragma omp parallel for schedule(static) if (count >= kParallelFrom)
@@ -157,18 +156,17 @@ void KgatSampler::interactions(std::int64_t step, std::int64_t count, CfBatch& b
     std::array<std::int32_t, kBlock> users;
     const std::int64_t last = std::min(first + kBlock, count);
     for (std::int64_t b = first; b < last; ++b) {
-      const std::int32_t user = users[static_cast<std::size_t>(b - first)] =
-          users_[static_cast<std::size_t>(draw.place(b))];
-      __builtin_prefetch(&data_.train.indptr[static_cast<std::size_t>(user)]);
+      const std::int32_t user = users[b - first] = users_[draw.place(b)];
+      __builtin_prefetch(&data_.train.indptr[user]);
     }
     for (std::int64_t b = first; b < last; ++b) {
-      const auto mine = data_.train.of(users[static_cast<std::size_t>(b - first)]);
+      const auto mine = data_.train.of(users[b - first]);
       for (std::size_t at = 0; at < mine.size() && at < kItemsAhead; at += kLine / sizeof(std::int32_t))
         __builtin_prefetch(&mine[at]);
     }
     for (std::int64_t b = first; b < last; ++b) {
       const Philox draws = draw.draws(b);
-      const std::int32_t user = users[static_cast<std::size_t>(b - first)];
+      const std::int32_t user = users[b - first];
       const auto mine = data_.train.of(user);
       const auto k = static_cast<std::int64_t>(draws.below(items - mine.size(), 2));
       const auto i = static_cast<std::size_t>(b);
@@ -185,20 +183,19 @@ void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch)
   const auto nodes = static_cast<std::uint64_t>(graph.nodes);
   const ops::PoolDraw draw = draw_of(Batch::triples, step, count);
   for (std::vector<std::int32_t>* column : {&batch.head, &batch.relation, &batch.tail, &batch.other})
-    column->resize(static_cast<std::size_t>(count));
+    column->resize(count);
     // In passes over a block, each of which prefetches what the next one reads: places all over the graph.
 #pragma omp parallel for schedule(static) if (count >= kParallelFrom)
   for (std::int64_t first = 0; first < count; first += kBlock) {
     std::array<std::size_t, kBlock> chosen;
     const std::int64_t last = std::min(first + kBlock, count);
     for (std::int64_t b = first; b < last; ++b) {
-      const std::size_t place = chosen[static_cast<std::size_t>(b - first)] = static_cast<std::size_t>(draw.place(b));
+      const std::size_t place = chosen[b - first] = static_cast<std::size_t>(draw.place(b));
       __builtin_prefetch(&heads_[place]);
     }
     for (std::int64_t b = first; b < last; ++b) {
-      const std::int32_t head = batch.head[static_cast<std::size_t>(b)] =
-          heads_[chosen[static_cast<std::size_t>(b - first)]];
-      __builtin_prefetch(&graph.indptr[static_cast<std::size_t>(head)]);
+      const std::int32_t head = batch.head[b] = heads_[chosen[b - first]];
+      __builtin_prefetch(&graph.indptr[head]);
       __builtin_prefetch(&graph.indptr[static_cast<std::size_t>(head) + 1]);
     }
     for (std::int64_t b = first; b < last; ++b) {
@@ -206,24 +203,24 @@ void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch)
       const std::int64_t begin = graph.indptr[h], triples = graph.indptr[h + 1] - begin;
       const auto at = static_cast<std::size_t>(
           begin + static_cast<std::int64_t>(draw.draws(b).below(static_cast<std::uint64_t>(triples), 1)));
-      chosen[static_cast<std::size_t>(b - first)] = at;
+      chosen[b - first] = at;
       __builtin_prefetch(&graph.rel[at]);
       __builtin_prefetch(&graph.tail[at]);
-      __builtin_prefetch(&graph.tail[static_cast<std::size_t>(begin + triples / 2)]);
+      __builtin_prefetch(&graph.tail[begin + triples / 2]);
     }
     for (std::int64_t b = first; b < last; ++b) {
-      const auto i = static_cast<std::size_t>(b), at = chosen[static_cast<std::size_t>(b - first)];
+      const auto i = static_cast<std::size_t>(b), at = chosen[b - first];
       batch.relation[i] = graph.rel[at], batch.tail[i] = graph.tail[at];
       batch.other[i] = static_cast<std::int32_t>(draw.draws(b).below(nodes, 2));
     }
     std::array<bool, kBlock> found;
     const auto block = [&](const std::vector<std::int32_t>& column) {
-      return std::span(column).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first));
+      return std::span(column).subspan(first, last - first);
     };
     graph.find(block(batch.head), block(batch.relation), block(batch.other), found);
     for (std::int64_t b = first; b < last; ++b) {
       const auto i = static_cast<std::size_t>(b);
-      if (!found[static_cast<std::size_t>(b - first)]) continue;
+      if (!found[b - first]) continue;
       batch.other[i] =
           ops::next_other_tail(draw.draws(b), graph.nodes, batch.other[i], batch.tail[i],
                                [&](std::int32_t node) { return graph.has(batch.head[i], batch.relation[i], node); });

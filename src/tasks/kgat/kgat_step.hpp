@@ -163,11 +163,6 @@ class KgatStep {
   /// Starts the memory of a step. A step waits for its GPU once, in its middle. So nothing reads a step's memory any
   /// more when the step after the next starts: the memory is double-buffered.
   Arena& next_arena();
-  template <class T>
-  static std::span<T> on_host(Arena& arena, std::int64_t count) {
-    return {static_cast<T*>(arena.host().allocate(static_cast<std::size_t>(count) * sizeof(T))),
-            static_cast<std::size_t>(count)};
-  }
   bool on_gpu() const { return stream_.device().is_cuda(); }
   /// Nodes whose attention this rank computes: its own. On a GPU all, so that products have the same shapes on every
   /// rank.

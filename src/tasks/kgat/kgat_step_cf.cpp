@@ -23,8 +23,8 @@ KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, doub
   rows_.place(stream_, arena);
   placing.end();
   const ops::RankedPairs pairs = batch.pairs();
-  const auto [user, liked, other, use_ptr, use, nodes] = for_kernels(
-      stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use, std::span(batch.rows()));
+  const auto [user, liked, other, use_ptr, use, nodes] =
+      for_kernels(stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use, batch.rows());
   const KgatPropagation::Noise noise = {.message_dropout = options_.message_dropout,
                                         .node_dropout = options_.node_dropout,
                                         .seed = options_.seed,
@@ -40,7 +40,7 @@ KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, doub
                    with_gradient = on_gpu() ? ShardRange{0, shape[0]} : own;  // the other gradients are not read
   const Tensor dh = allocate(arena, dtype, {with_gradient.count(), shape[1]});
   propagation_.gather(nodes, h);
-  ops::RankingSums& sums = on_host<ops::RankingSums>(arena, 1)[0];
+  ops::RankingSums& sums = arena.host().array<ops::RankingSums>(1)[0];
   profile::Span loss("bpr");
   ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, h, options_.cf_l2,
            allocate(arena, dtype, {batch.count()}), dh, sums, nullptr, with_gradient.begin);
@@ -62,9 +62,7 @@ void KgatStep::backward_cf(const ShardRange& own, std::span<const std::int32_t> 
       by_segments_ ? bounds(own_segments()) : std::vector<std::int64_t>{0, graph_.nodes};
   const Tensor sums =
       by_segments_ ? segment_sums_->slice(0, std::ssize(segments) - 1) : gradient_.reshaped({1, gradient_.size()});
-  propagation_.backward(rows_, exchange_,
-                        nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count())), dh,
-                        segments, sums);
+  propagation_.backward(rows_, exchange_, nodes.subspan(own.begin, own.count()), dh, segments, sums);
   if (by_segments_) sum_segments(sums);
 }
 
@@ -73,8 +71,8 @@ void KgatStep::sum_segments(const Tensor& sums) {
   // One tree over all segments, independent of their owners. Sums of a GPU are added on the host.
   exchange_.wait(steps_done());
   visit_float(gradient_.dtype(), [&]<class T>() {
-    const Tensor own = lockstep::on_host(stream_, *arena_, sums);
-    const std::span<T> total = on_gpu() ? on_host<T>(*arena_, gradient_.size()) : gradient_.span<T>();
+    const Tensor own = on_host(stream_, *arena_, sums);
+    const std::span<T> total = on_gpu() ? arena_->host().array<T>(gradient_.size()) : gradient_.span<T>();
     std::vector<std::span<T>> local;
     for (std::int64_t s = 0; s < own.rows(); ++s) local.push_back(own.slice(s, 1).span<T>());
     if (exchange_.partitioned()) {
@@ -95,10 +93,10 @@ double KgatStep::norm_cf() const {
     const double norm = gradient_norm(t, {{0, t.size()}});
     return norm * norm;
   };
-  std::vector<double> all(static_cast<std::size_t>(cut.segments()));
+  std::vector<double> all(cut.segments());
 #pragma omp parallel for schedule(dynamic) if (!on_gpu())
   for (std::int64_t s = segments.begin; s < segments.end; ++s)
-    all[static_cast<std::size_t>(s)] = square_norm(dx0_.slice(cut.begin(s), cut.begin(s + 1) - cut.begin(s)));
+    all[s] = square_norm(dx0_.slice(cut.begin(s), cut.begin(s + 1) - cut.begin(s)));
   const auto part = [&](int r) { return ShardRange{cut.first_segment(r), cut.first_segment(r + 1)}; };
   if (exchange_.partitioned()) all_gather_parts(comm_, std::span(all), part, "gradient norm");
   return std::sqrt(std::accumulate(all.begin(), all.end(), square_norm(gradient_)));

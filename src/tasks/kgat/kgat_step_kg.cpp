@@ -22,13 +22,10 @@ KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags
   places_.clear();
   for (const std::int32_t use : batch.uses.use()) places_.push_back(batch.row_of_use(use));
   const auto [all_chunks, head, tail, other, nodes, relations, use_ptr, places, relation_chunks] =
-      for_kernels(stream_, arena, std::span<const ops::RelationChunk>(batch.chunks),
-                  std::span<const std::int32_t>(batch.head), std::span<const std::int32_t>(batch.tail),
-                  std::span<const std::int32_t>(batch.other), std::span<const std::int32_t>(batch.rows()),
-                  std::span<const std::int32_t>(batch.relations), std::span<const std::int64_t>(batch.uses.use_ptr()),
-                  std::span<const std::int64_t>(places_), std::span<const std::int64_t>(batch.relation_chunks));
+      for_kernels(stream_, arena, batch.chunks, batch.head, batch.tail, batch.other, batch.rows(), batch.relations,
+                  batch.uses.use_ptr(), places_, batch.relation_chunks);
   const ShardRange own = own_range(batch.rows());
-  const auto own_nodes = nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count()));
+  const auto own_nodes = nodes.subspan(own.begin, own.count());
   adam_kg_.catch_up(net_.embedding(), own_nodes);
   adam_kg_.catch_up(net_.translations(), relations);
   adam_kg_.catch_up(net_.matrices(), relations);
@@ -36,7 +33,7 @@ KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags
 
   const ChunkResults results = {.rows = allocate(arena, dtype, {3 * size, d}),
                                 .relations = allocate(arena, dtype, {chunks, d * k + k}),
-                                .sums = on_host<ops::RankingSums>(arena, chunks)};
+                                .sums = arena.host().array<ops::RankingSums>(chunks)};
   const bool spread = exchange_.partitioned();
   compute_chunks({all_chunks, head, tail, other},
                  spread ? shards_of(chunks, comm_.rank(), comm_.size()) : ShardRange{0, chunks}, results);
@@ -78,9 +75,7 @@ void KgatStep::compute_chunks(const ops::RelationSamples& batch, ShardRange whic
 
 void KgatStep::share_chunks(const KgBatch& batch, const ChunkResults& results) {
   const auto all = std::ssize(batch.chunks);
-  const auto first_row = [&](std::int64_t c) {
-    return c == all ? results.rows.rows() : 3 * batch.chunks[static_cast<std::size_t>(c)].first;
-  };
+  const auto first_row = [&](std::int64_t c) { return c == all ? results.rows.rows() : 3 * batch.chunks[c].first; };
   exchange_.share_chunks(results.rows, all, first_row, "triples' gradients of nodes");
   exchange_.share_chunks(results.relations, all, std::identity(), "triples' gradients of relations");
 

@@ -98,7 +98,7 @@ void KgatTask::move_to(Device device) {
 OwnedTensor KgatTask::item_rows() {
   propagation_->begin(nullptr);
   propagation_->forward();
-  std::vector<std::int32_t> nodes(static_cast<std::size_t>(data().items));
+  std::vector<std::int32_t> nodes(data().items);
   std::iota(nodes.begin(), nodes.end(), 0);
   const Device device = net_->params().device();
   const Resident list(std::move(nodes), device);

@@ -10,7 +10,6 @@
 #include "lockstep/models/kgat/kgat_weights.hpp"
 #include "lockstep/ops/transr.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
-#include "tasks/arena_array.hpp"
 #include "tasks/kgat/kgat_step.hpp"
 #include "tasks/verifier.hpp"
 
@@ -66,13 +65,12 @@ void ReferenceData::read_graph(const H5File& file) {
   std::vector<std::int64_t> order(triples.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto key = [&](std::int64_t i) {
-    const Triple& t = triples[static_cast<std::size_t>(i)];
+    const Triple& t = triples[i];
     return std::tuple(t.head, t.tail, t.relation);
   };
   std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return key(a) < key(b); });
   of_reference.resize(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i)
-    of_reference[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < order.size(); ++i) of_reference[order[i]] = static_cast<std::int64_t>(i);
   data.own_graph(index_triples(nodes, count, triples), count);
 }
 
@@ -102,7 +100,7 @@ void ReferenceData::read_interactions(const H5File& file) {
 }
 
 std::vector<std::int32_t> first_numbers(std::int64_t count) {
-  std::vector<std::int32_t> all(static_cast<std::size_t>(count));
+  std::vector<std::int32_t> all(count);
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
@@ -185,7 +183,7 @@ class KgatVerification {
                  last = graph().col.begin() + graph().adj_indptr[r + 1];
       const auto found = std::lower_bound(first, last, static_cast<std::int32_t>(column[i]));
       const bool found_entry = found != last && *found == static_cast<std::int32_t>(column[i]);
-      ours.push_back(found_entry ? values[static_cast<std::size_t>(found - graph().col.begin())] : NAN);
+      ours.push_back(found_entry ? values[found - graph().col.begin()] : NAN);
       listed += std::abs(ours.back());
     }
     double all = 0;
@@ -209,7 +207,7 @@ class KgatVerification {
     refresh("per_triple");
     std::vector<double> v, pi;
     const std::vector<double> ours = doubles(plan_.logits());
-    for (const std::int64_t e : reference_.of_reference) v.push_back(ours[static_cast<std::size_t>(e)]);
+    for (const std::int64_t e : reference_.of_reference) v.push_back(ours[e]);
     output("attention/logits", v);
     const auto head = file_.read<std::int64_t>("/inputs/ckg_h");
     std::map<std::int64_t, double> most, sum;
@@ -314,9 +312,8 @@ class KgatVerification {
     const auto relation = file_.read<std::int32_t>("/inputs/kg0/r");
     std::vector<std::int64_t> order(relation.size());
     std::iota(order.begin(), order.end(), std::int64_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-      return relation[static_cast<std::size_t>(a)] < relation[static_cast<std::size_t>(b)];
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::int64_t a, std::int64_t b) { return relation[a] < relation[b]; });
     const std::int64_t width = arch.relation_dim;
     const auto k = static_cast<std::size_t>(width);
     const std::vector<double> no_rows(order.size() * k), no_scores(order.size());
@@ -326,10 +323,9 @@ class KgatVerification {
         score(dtype_, {2 * batch.count()}, device_);
     Arena arena(device_);
     Stream stream(device_);
-    const auto [chunks, head, tail, other] = for_kernels(
-        stream, arena, std::span<const ops::RelationChunk>(batch.chunks), std::span<const std::int32_t>(batch.head),
-        std::span<const std::int32_t>(batch.tail), std::span<const std::int32_t>(batch.other));
-    const auto chunk_sums = arena_array<ops::RankingSums>(arena.host(), std::ssize(chunks));
+    const auto [chunks, head, tail, other] =
+        for_kernels(stream, arena, batch.chunks, batch.head, batch.tail, batch.other);
+    const auto chunk_sums = arena.host().array<ops::RankingSums>(std::ssize(chunks));
     ops::transr(stream, {chunks, head, tail, other}, model_.net().embedding().value, model_.net().matrices().value,
                 model_.net().translations().value, o.kg_l2, batch.count(),
                 {.projected = projected, .score = score, .drows = {}, .drelations = {}}, chunk_sums);
@@ -339,8 +335,7 @@ class KgatVerification {
       for (std::size_t i = 0; i < n; ++i) {
         const auto to = static_cast<std::size_t>(order[first + i]);
         for (std::size_t role = 0; role < 3; ++role)
-          std::copy_n(p.begin() + static_cast<std::ptrdiff_t>((3 * first + role * n + i) * k), k,
-                      rows[role].begin() + static_cast<std::ptrdiff_t>(to * k));
+          std::copy_n(p.begin() + (3 * first + role * n + i) * k, k, rows[role].begin() + to * k);
         for (std::size_t role = 0; role < 2; ++role) f[role][to] = scores[2 * first + role * n + i];
       }
     }
@@ -356,12 +351,11 @@ class KgatVerification {
     output("kg/l2", sums.half_square / count);
     output("kg/kg_loss", (sums.loss + o.kg_l2 * sums.half_square) / count);
     const auto dense = [&](const Param& p, const std::vector<std::int32_t>& rows_of, const Tensor& gradient) {
-      std::vector<double> all(static_cast<std::size_t>(p.shape.size()), 0);
+      std::vector<double> all(p.shape.size(), 0);
       const std::vector<double> some = doubles(gradient);
       const std::size_t width = some.size() / rows_of.size();
       for (std::size_t i = 0; i < rows_of.size(); ++i)
-        std::copy_n(some.begin() + static_cast<std::ptrdiff_t>(i * width), width,
-                    all.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rows_of[i]) * width));
+        std::copy_n(some.begin() + i * width, width, all.begin() + static_cast<std::size_t>(rows_of[i]) * width);
       v_.relative("grads", "kg/" + p.name, all, kGradient);
     };
     const KgatStep::KgGradient& gradient = step.kg_gradient();
@@ -427,11 +421,9 @@ class KgatVerification {
     // The reference puts the training items after the others, in no order.
     std::vector<double> ranking = v_.reference("after_steps", group + "ranking");
     Arena arena(device_), scratch(device_);
-    const auto top = arena_array<std::int32_t>(arena.host(), count * items);
+    const auto top = arena.host().array<std::int32_t>(count * items);
     Stream stream(device_);
-    const auto user_of = [&](std::int64_t a) {
-      return static_cast<std::int64_t>(users[static_cast<std::size_t>(a)]) - reference_.data.entities;
-    };
+    const auto user_of = [&](std::int64_t a) { return static_cast<std::int64_t>(users[a]) - reference_.data.entities; };
     ops::top_items(
         stream, scratch, ops::ItemTable(of_items), of_users,
         [&](std::int64_t a) { return reference_.data.train.of(user_of(a)); }, items, top.data());
@@ -443,7 +435,7 @@ class KgatVerification {
     std::map<std::string, std::vector<double>> metrics_by_name;
     const RankingMetrics metrics(model_.options().cutoffs);
     for (std::int64_t a = 0; a < count; ++a) {
-      std::vector<double> sums(static_cast<std::size_t>(metrics.sum_count()), 0);
+      std::vector<double> sums(metrics.sum_count(), 0);
       metrics.add({top.data() + a * items, static_cast<std::size_t>(metrics.depth())},
                   reference_.data.test.of(user_of(a)), sums.data());
       for (const Metric& m : metrics.metrics(sums))

@@ -32,28 +32,27 @@ void RankingMetrics::add(std::span<const std::int32_t> top, std::span<const std:
   std::size_t found = 0;
   if (!relevant.empty() && is_relevant.size() <= static_cast<std::size_t>(relevant.back()))
     is_relevant.resize(static_cast<std::size_t>(relevant.back()) + 1);
-  for (const std::int32_t item : relevant) is_relevant[static_cast<std::size_t>(item)] = 1;
+  for (const std::int32_t item : relevant) is_relevant[item] = 1;
   for (std::size_t i = 0; i < top.size(); ++i) {
     hit[found] = static_cast<std::int64_t>(i);
     const auto item = static_cast<std::size_t>(top[i]);  // -1 becomes the largest number
     found += item < is_relevant.size() ? is_relevant[item] : 0;
   }
   hit.resize(found);
-  for (const std::int32_t item : relevant) is_relevant[static_cast<std::size_t>(item)] = 0;
+  for (const std::int32_t item : relevant) is_relevant[item] = 0;
   const auto n = std::ssize(relevant), all_hits = std::ssize(hit);
   double* out = sums;
   *out++ += 1;
   std::int64_t hits = 0;
   double gain = 0;
   for (const std::int64_t k : cutoffs_) {
-    for (; hits < all_hits && hit[static_cast<std::size_t>(hits)] < k; ++hits)
-      gain += discount_[static_cast<std::size_t>(hit[static_cast<std::size_t>(hits)])];
+    for (; hits < all_hits && hit[hits] < k; ++hits) gain += discount_[hit[hits]];
     const double found = static_cast<double>(hits);
     out[0] += found / static_cast<double>(n);
-    out[1] += gain / ideal_[static_cast<std::size_t>(std::min(k, n))];
+    out[1] += gain / ideal_[std::min(k, n)];
     out[2] += found / static_cast<double>(k);
     out[3] += hits > 0 ? 1 : 0;
-    out[4] += hits > 0 ? gain / ideal_[static_cast<std::size_t>(std::min(k, all_hits))] : 0;
+    out[4] += hits > 0 ? gain / ideal_[std::min(k, all_hits)] : 0;
     out += kMetrics;
   }
 }

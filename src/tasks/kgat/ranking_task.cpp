@@ -47,8 +47,8 @@ std::string RankingTask::protocol(Split split) const {
 }
 
 std::int64_t RankingTask::untrained_items() const {
-  std::vector<std::uint8_t> trained(static_cast<std::size_t>(data_.items));
-  for (const std::int32_t item : data_.train.item) trained[static_cast<std::size_t>(item)] = 1;
+  std::vector<std::uint8_t> trained(data_.items);
+  for (const std::int32_t item : data_.train.item) trained[item] = 1;
   return std::ranges::count(trained, 0);
 }
 
@@ -96,7 +96,7 @@ void RankingTask::evaluate_each(Tape& tape, Split split, std::int64_t first, std
 void RankingTask::rank(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums,
                        std::int64_t stride) const {
   const std::span<const std::int32_t> who = users(split, first, count);
-  const auto user = [&](std::int64_t i) { return who[static_cast<std::size_t>(i)]; };
+  const auto user = [&](std::int64_t i) { return who[i]; };
   const Tensor rows = rows_of(tape, std::vector<std::int64_t>(who.begin(), who.end()));
 
   const auto known = [&](std::int64_t i) { return left_out(tape.host_arena(), split, user(i)); };
@@ -105,13 +105,13 @@ void RankingTask::rank(Tape& tape, Split split, std::int64_t first, std::int64_t
   ops::top_items(tape.stream(), tape.arena(), items_, rows, known, depth, top.data());
   tape.stream().synchronize();
   for (std::int64_t i = 0; i < count; ++i)
-    ranking_.add(top.subspan(static_cast<std::size_t>(i * depth), static_cast<std::size_t>(depth)),
-                 relevant_[static_cast<std::size_t>(split)]->of(user(i)), sums + i * stride);
+    ranking_.add(top.subspan(i * depth, depth), relevant_[static_cast<std::size_t>(split)]->of(user(i)),
+                 sums + i * stride);
 }
 
 std::vector<Baseline> RankingTask::baselines() const {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(data_.items));
-  for (const std::int32_t item : data_.train.item) ++counts[static_cast<std::size_t>(item)];
+  std::vector<std::int64_t> counts(data_.items);
+  for (const std::int32_t item : data_.train.item) ++counts[item];
   const auto evaluate = [this, popular = by_count(counts)](Tape& tape, Split split, std::int64_t first,
                                                            std::int64_t count, double* sums) {
     const auto depth = static_cast<std::size_t>(ranking_.depth());

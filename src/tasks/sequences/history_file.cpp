@@ -133,7 +133,7 @@ class Reader {
 }  // namespace
 
 UserHistory Histories::of(std::int64_t user) const {
-  const auto first = static_cast<std::size_t>(offsets[static_cast<std::size_t>(user)]),
+  const auto first = static_cast<std::size_t>(offsets[user]),
              count = static_cast<std::size_t>(offsets[static_cast<std::size_t>(user) + 1]) - first;
   return {std::span(item).subspan(first, count),
           time.empty() ? std::span<const std::int64_t>() : std::span(time).subspan(first, count)};

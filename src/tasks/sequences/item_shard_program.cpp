@@ -85,7 +85,7 @@ class ItemShardProgram final : public TrainingProgram {
     std::vector<FlatRange> updated = rest_;
     updated.push_back(own_);
     optimizer_->update_only(updated);
-    workers_.reserve(static_cast<std::size_t>(threads));
+    workers_.reserve(threads);
     for (int t = 0; t < threads; ++t) workers_.emplace_back(task.params());
     *one_->data<T>() = 1;
   }
@@ -100,8 +100,7 @@ class ItemShardProgram final : public TrainingProgram {
     memory_.reset();
     compute_features(batch);
     compute_sums();
-    for_each(threads_, mine_.count(),
-             [&](std::int64_t p, int thread) { backward_items(p, workers_[static_cast<std::size_t>(thread)]); });
+    for_each(threads_, mine_.count(), [&](std::int64_t p, int thread) { backward_items(p, workers_[thread]); });
     phase.next("reduce", result.reduce);
     std::vector<std::span<T>> parts;
     for (std::int64_t p = 0; p < mine_.count(); ++p) parts.push_back(part_df_.slice(p, 1).template span<T>());
@@ -168,26 +167,23 @@ class ItemShardProgram final : public TrainingProgram {
   }
   Shard samples_of(const Shard& batch, std::int64_t shard) const { return part_of(batch, shard, shards_); }
   /// Elements of the flat vectors that part p, or rank r, owns.
-  FlatRange elements(std::int64_t p) const { return task_.norm_ranges()[static_cast<std::size_t>(p)]; }
+  FlatRange elements(std::int64_t p) const { return task_.norm_ranges()[p]; }
   FlatRange elements_of(int rank) const {
     const ShardRange parts = shards_of(shards_, rank, comm_.size());
     return {elements(parts.begin).begin, elements(parts.end - 1).end};
   }
   /// The tokens of a shard.
-  Tensor of_shard(const Tensor& all, std::int64_t shard) const {
-    return all.slice(token_[static_cast<std::size_t>(shard)], tokens_of(shard));
-  }
+  Tensor of_shard(const Tensor& all, std::int64_t shard) const { return all.slice(token_[shard], tokens_of(shard)); }
   std::int64_t tokens_of(std::int64_t shard) const {
-    return token_[static_cast<std::size_t>(shard) + 1] - token_[static_cast<std::size_t>(shard)];
+    return token_[static_cast<std::size_t>(shard) + 1] - token_[shard];
   }
   std::span<const std::int32_t> of_shard(const std::vector<std::int32_t>& all, std::int64_t shard) const {
-    return std::span(all).subspan(static_cast<std::size_t>(token_[static_cast<std::size_t>(shard)]),
-                                  static_cast<std::size_t>(tokens_of(shard)));
+    return std::span(all).subspan(token_[shard], tokens_of(shard));
   }
   /// Gathers the values of each rank's tokens, `each` elements a token, into `all`, whose own part is filled.
   template <class V>
   void share_tokens(std::span<V> all, std::int64_t each, const char* what) {
-    const auto at = [&](std::int64_t shard) { return token_[static_cast<std::size_t>(shard)] * each; };
+    const auto at = [&](std::int64_t shard) { return token_[shard] * each; };
     const auto part = [&](int r) {
       const ShardRange of = shards_of(shards_, r, comm_.size());
       return ShardRange{at(of.begin), at(of.end)};
@@ -198,7 +194,7 @@ class ItemShardProgram final : public TrainingProgram {
   void compute_features(const Shard& batch) {
     const std::int64_t columns = table_.shape.columns();
     // First the numbers of tokens: they give the position of each rank's own.
-    std::vector<SequenceBatch> batches(static_cast<std::size_t>(mine_.count()));
+    std::vector<SequenceBatch> batches(mine_.count());
     std::vector<std::int64_t> counts(batches.size());
     for (std::size_t i = 0; i < batches.size(); ++i) {
       batches[i] = task_.batch(memory_, samples_of(batch, mine_.begin + static_cast<std::int64_t>(i)));
@@ -210,17 +206,17 @@ class ItemShardProgram final : public TrainingProgram {
     std::copy_n(all.bytes.data(), all.bytes.size(), reinterpret_cast<std::byte*>(token_.data() + 1));
     std::partial_sum(token_.begin(), token_.end(), token_.begin());
     const std::int64_t tokens = token_.back();
-    input_.resize(static_cast<std::size_t>(tokens));
-    pos_.resize(static_cast<std::size_t>(tokens));
+    input_.resize(tokens);
+    pos_.resize(tokens);
     for (Tensor* t : {&f_, &df_, &dx_}) *t = allocate(memory_, kType, {tokens, columns});
     for (Tensor* t : {&lse_, &sum_, &slope_}) *t = allocate(memory_, kType, {tokens});
     part_sums_ = allocate(memory_, kType, {shards_, 2, tokens});
     part_df_ = allocate(memory_, kType, {mine_.count(), tokens, columns});
 
     for_each(threads_, mine_.count(), [&](std::int64_t i, int thread) {
-      Worker& worker = workers_[static_cast<std::size_t>(thread)];
-      const SequenceBatch& b = batches[static_cast<std::size_t>(i)];
-      const std::int64_t shard = mine_.begin + i, first = token_[static_cast<std::size_t>(shard)];
+      Worker& worker = workers_[thread];
+      const SequenceBatch& b = batches[i];
+      const std::int64_t shard = mine_.begin + i, first = token_[shard];
       if (b.tokens() == 0) return;
       std::ranges::copy(b.item.span<std::int32_t>(), input_.begin() + first);
       std::ranges::copy(b.pos.span<std::int32_t>(), pos_.begin() + first);
@@ -242,8 +238,7 @@ class ItemShardProgram final : public TrainingProgram {
       for (const std::int32_t item : *rows) {
         const std::int64_t at = item - first_row;
         if (item == 0 || at < 0 || at >= std::ssize(slot_)) continue;
-        if (std::int32_t& slot = slot_[static_cast<std::size_t>(at)]; slot == 0)
-          slot = static_cast<std::int32_t>(++slots_);
+        if (std::int32_t& slot = slot_[at]; slot == 0) slot = static_cast<std::int32_t>(++slots_);
       }
     }
     touched_ = allocate(memory_, kType, {1 + slots_ * shards_, columns});
@@ -253,7 +248,7 @@ class ItemShardProgram final : public TrainingProgram {
     const std::int64_t tokens = f_.rows();
     const auto for_tokens = [&](const auto& work) {
       for_each(threads_, shards_, [&](std::int64_t shard, int thread) {
-        if (tokens_of(shard) > 0) work(shard, workers_[static_cast<std::size_t>(thread)]);
+        if (tokens_of(shard) > 0) work(shard, workers_[thread]);
       });
     };
     for_tokens([&](std::int64_t shard, Worker& worker) {
@@ -267,7 +262,7 @@ class ItemShardProgram final : public TrainingProgram {
       const std::int64_t p = mine_.begin + i / shards_, shard = i % shards_;
       const ops::SoftmaxCandidates part = items_.part(p);
       if (tokens_of(shard) == 0 || part.rows.rows() == 0) return;
-      Worker& worker = workers_[static_cast<std::size_t>(thread)];
+      Worker& worker = workers_[thread];
       worker.arena.reset();
       const Tensor scratch = allocate(
           worker.arena, kType, {ops::softmax_scratch({}, false, tokens_of(shard), part.rows.rows(), f_.columns())});
@@ -286,7 +281,7 @@ class ItemShardProgram final : public TrainingProgram {
       for (std::int64_t p = 0; p < shards_; ++p)
         if (items_.part_begin(p + 1) > items_.part_begin(p))
           ops::softmax_add(lse, sum, sums(p, 0, shard), sums(p, 1, shard), of_shard(pos_, shard));
-      losses_[static_cast<std::size_t>(shard)] = ops::softmax_end(lse, sum, next, of_shard(pos_, shard));
+      losses_[shard] = ops::softmax_end(lse, sum, next, of_shard(pos_, shard));
     });
   }
 
@@ -320,7 +315,7 @@ class ItemShardProgram final : public TrainingProgram {
           ops::softmax_part_backward(worker.stream, {of_shard(df, s), j > 0}, {drows, true}, one_, of_shard(lse_, s),
                                      scratch, of_shard(f_, s), tile, of_shard(pos_, s));
         for (std::int64_t i = 0; i < rows; ++i)
-          if (const std::int64_t slot = slot_[static_cast<std::size_t>(row + i)]; slot > 0)
+          if (const std::int64_t slot = slot_[row + i]; slot > 0)
             copy(stream, touched_.slice(1 + (slot - 1) * shards_ + s, 1), drows.slice(i, 1));
         for (std::int64_t n = s + 1; n % 2 == 0; n /= 2, --used)
           ops::add(worker.stream, vector(used - 2), vector(used - 2), vector(used - 1));
@@ -333,14 +328,14 @@ class ItemShardProgram final : public TrainingProgram {
     std::vector<std::span<T>> local;
     for (std::int64_t i = 0; i < mine_.count(); ++i) local.push_back(rows_->slice(i, 1).template span<T>());
     for_each(threads_, mine_.count(), [&](std::int64_t i, int thread) {
-      const std::span<T> row = local[static_cast<std::size_t>(i)];
+      const std::span<T> row = local[i];
       const std::int64_t shard = mine_.begin + i;
-      Worker& worker = workers_[static_cast<std::size_t>(thread)];
+      Worker& worker = workers_[thread];
       worker.gradients.zero();
       StepExtras extras = {.flags = flags};
       if (tokens_of(shard) > 0) {
-        extras.loss = static_cast<double>(static_cast<T>(losses_[static_cast<std::size_t>(shard)]));
-        extras.weight = targets_[static_cast<std::size_t>(i)];
+        extras.loss = static_cast<double>(static_cast<T>(losses_[shard]));
+        extras.weight = targets_[i];
         worker.arena.reset();
         Tape tape(worker.stream, worker.arena, kType, Tape::Mode::train, &worker.gradients);
         const SequenceBatch b = task_.batch(tape.host_arena(), samples_of(batch, shard));
@@ -355,11 +350,10 @@ class ItemShardProgram final : public TrainingProgram {
         copy(worker.stream, of_shard(dx_, shard), inputs.grad());
       }
       encode<T>(extras, row.data());
-      std::ranges::copy(worker.gradients.flat().template span<T>().subspan(static_cast<std::size_t>(rest_begin_)),
-                        row.begin() + kExtras);
+      std::ranges::copy(worker.gradients.flat().template span<T>().subspan(rest_begin_), row.begin() + kExtras);
     });
     tree_all_reduce<T>(comm_, shards_, local, total_->span<T>(), "gradient of the network");
-    std::ranges::copy(total_->span<T>().subspan(static_cast<std::size_t>(kExtras)), gradient_->data<T>() + rest_begin_);
+    std::ranges::copy(total_->span<T>().subspan(kExtras), gradient_->data<T>() + rest_begin_);
     share_tokens(dx_.span<T>(), f_.columns(), "inputs' gradient");
   }
 
@@ -373,13 +367,11 @@ class ItemShardProgram final : public TrainingProgram {
         std::vector<std::int32_t> at;
         for (const std::int32_t item : rows) {
           const bool own = item > 0 && item >= first_row && item - first_row < std::ssize(slot_);
-          at.push_back(own ? static_cast<std::int32_t>(
-                                 1 + (slot_[static_cast<std::size_t>(item - first_row)] - 1) * shards_ + shard)
-                           : 0);
+          at.push_back(own ? static_cast<std::int32_t>(1 + (slot_[item - first_row] - 1) * shards_ + shard) : 0);
         }
         return at;
       };
-      Worker& worker = workers_[static_cast<std::size_t>(thread)];
+      Worker& worker = workers_[thread];
       const Tensor slopes = of_shard(slope_, shard).reshaped({1, tokens_of(shard)});
       ops::sampled_cross_entropy_backward(worker.stream, {}, touched_, one_, slopes, of_shard(f_, shard), touched_,
                                           places(of_shard(pos_, shard)), {});
@@ -387,7 +379,7 @@ class ItemShardProgram final : public TrainingProgram {
                               net_.input_scale(), 0);
     });
     for_each(threads_, std::ssize(slot_), [&](std::int64_t row, int) {
-      const std::int64_t slot = slot_[static_cast<std::size_t>(row)];
+      const std::int64_t slot = slot_[row];
       if (slot == 0) return;
       std::vector<std::span<const T>> of_shards;
       for (std::int64_t s = 0; s < shards_; ++s)

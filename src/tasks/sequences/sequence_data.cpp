@@ -47,7 +47,7 @@ DatasetRows checked_rows(const std::shared_ptr<const OpenSet>& open, const char*
     for (const T& value : values) {
       const std::int64_t row = first + (&value - values.data());
       while (row >= offsets[static_cast<std::size_t>(user) + 1]) ++user;
-      const std::string text = defect(&value, row == offsets[static_cast<std::size_t>(user)]);
+      const std::string text = defect(&value, row == offsets[user]);
       if (!text.empty())
         throw Error(Fault::data, join(open->set.reading(dataset), ": row ", row, " (user ", user + 1, ")", text));
     }
@@ -116,7 +116,7 @@ std::vector<std::int32_t> SequenceData::distinct_items(std::int64_t user) const 
 std::vector<std::int64_t> SequenceData::training_counts() const {
   std::vector<double> counts(static_cast<std::size_t>(n_items) + 1);
   const auto add = [&](std::int64_t user) {
-    for (const std::int32_t item : items(user, Seen::training)) ++counts[static_cast<std::size_t>(item)];
+    for (const std::int32_t item : items(user, Seen::training)) ++counts[item];
   };
   item.sum_over(n_users, std::identity(), add, counts);
   return {counts.begin(), counts.end()};

@@ -58,8 +58,8 @@ SequenceBatch training_batch(Arena& arena, const SequenceData& data, const Windo
   // The training items of one user. Between users all entries are 0, so that a chunk of few samples clears nothing.
   thread_local std::vector<std::uint8_t> known;
   known.resize(std::max(known.size(), static_cast<std::size_t>(data.n_items) + 1));
-  const auto set_known = [&](std::int32_t item, bool is) { known[static_cast<std::size_t>(item)] = is; };
-  const auto is_known = [&](std::int32_t item) { return known[static_cast<std::size_t>(item)] != 0; };
+  const auto set_known = [&](std::int32_t item, bool is) { known[item] = is; };
+  const auto is_known = [&](std::int32_t item) { return known[item] != 0; };
   for (std::int64_t b = 0; b < shard.count; ++b) {
     const std::int64_t user = batch.user.data<std::int64_t>()[b];
     const UserHistory history = data.history(user, Seen::training);
@@ -80,15 +80,15 @@ SequenceBatch training_batch(Arena& arena, const SequenceData& data, const Windo
   return batch;
 }
 
-WindowCounts count_windows(const SequenceData& data, const WindowShape& shape, const Shard& shard,
-                           std::span<std::int64_t> tokens_each) {
+RowCounts count_windows(const SequenceData& data, const WindowShape& shape, const Shard& shard,
+                        std::span<std::int64_t> tokens_each) {
   const Permutation order(data.size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
-  WindowCounts counts;
+  RowCounts counts;
   for (std::int64_t b = 0; b < shard.count; ++b) {
     const ops::HistorySample sample = history_sample(data, data.user(Split::train, order(shard.first + b)));
     const std::int64_t tokens = tokens_of(shape, sample.items - 1);
-    if (!tokens_each.empty()) tokens_each[static_cast<std::size_t>(b)] = tokens;
-    counts.tokens += tokens;
+    if (!tokens_each.empty()) tokens_each[b] = tokens;
+    counts.rows += tokens;
     counts.pairs += tokens * (tokens + 1) / 2;
     counts.targets += sample.targets(shape.slots);
   }
@@ -110,14 +110,14 @@ void PopularItems::draw(Arena& arena, std::uint64_t seed, std::int64_t step, DTy
     for (std::int64_t k = 0; k < count_; ++k) {
       const std::int64_t item = ops::drawn_candidate(draws, up_to_.data(), std::ssize(up_to_) - 1, k);
       batch.candidates.data<std::int32_t>()[k] = static_cast<std::int32_t>(item);
-      batch.bias.data<T>()[k] = static_cast<T>(bias_[static_cast<std::size_t>(item)]);
+      batch.bias.data<T>()[k] = static_cast<T>(bias_[item]);
     }
   });
 }
 
 SequenceBatch newest_batch(Arena& arena, const WindowShape& shape, std::span<const UserHistory> histories) {
   const auto count = std::ssize(histories);
-  const auto of = [&](std::int64_t b) { return histories[static_cast<std::size_t>(b)]; };
+  const auto of = [&](std::int64_t b) { return histories[b]; };
   const SequenceBatch batch =
       allocate_batch(arena, shape.slots, shape.timed, count, [&](std::int64_t b, std::int64_t& user) {
         user = b;

@@ -44,7 +44,7 @@ std::string users_text(const SequenceData& data, const std::vector<std::int32_t>
   const std::vector<std::string> ids = SequenceNames::read(H5File::open(data.path)).users;
   const std::span<const std::int32_t> first = std::span(users).first(std::min(kMost, users.size()));
   return join(users.size(), users.size() == 1 ? " user" : " users", " ", who, " (",
-              listed(first, ", ", [&](std::int32_t user) { return "'" + ids[static_cast<std::size_t>(user)] + "'"; }),
+              listed(first, ", ", [&](std::int32_t user) { return "'" + ids[user] + "'"; }),
               users.size() > kMost ? join(" and ", users.size() - kMost, " more") : "", ")");
 }
 
@@ -70,7 +70,7 @@ void SequenceTask::choose_evaluated() {
   const std::int64_t samples = data_.size(Split::validation);  // those of the test split, too
   const auto user_of = [&](std::int64_t s) { return data_.user(Split::validation, s); };
   // Of each user the number of rivals, and whether the held-out items recur.
-  std::vector<double> facts(static_cast<std::size_t>(3 * samples));
+  std::vector<double> facts(3 * samples);
   const auto add = [&](std::int64_t s) {
     double* to = facts.data() + 3 * s;
     to[0] = static_cast<double>(rivals().count(user_of(s)));
@@ -108,7 +108,7 @@ void SequenceTask::choose_evaluated() {
 std::int64_t SequenceTask::evaluated_user(Split split, std::int64_t sample) const {
   const std::vector<std::int32_t>& all = evaluated_[static_cast<std::size_t>(split)].users;
   const bool drawn = size(split) < std::ssize(all);
-  return all[static_cast<std::size_t>(drawn ? Permutation(std::ssize(all), options_.seed, 0)(sample) : sample)];
+  return all[drawn ? Permutation(std::ssize(all), options_.seed, 0)(sample) : sample];
 }
 
 void SequenceTask::reads(const Shard& shard, std::vector<std::int64_t>& rows) const {
@@ -192,15 +192,15 @@ std::unique_ptr<TrainingProgram> SequenceTask::make_program(World& world, const 
   return make_item_shard_program(world, config, *this, threads);
 }
 
-std::int64_t SequenceTask::rows(const Shard& shard, std::span<std::int64_t> each) const {
-  return network_.arch().padded() ? 0 : count_windows(data_, network_.arch().window(), shard, each).tokens;
+RowCounts SequenceTask::count_rows(const Shard& shard, std::span<std::int64_t> each) const {
+  return network_.arch().padded() ? RowCounts{} : count_windows(data_, network_.arch().window(), shard, each);
 }
 
 /// The host's draws for a training pass: a batch, or the inputs of the kernels that make one.
 struct SequenceTask::Drawn : DrawnShard {
   ops::RowDraw samples;
   const SequenceBatch* batch = nullptr;
-  WindowCounts counts = {};
+  RowCounts counts = {};
 };
 
 const DrawnShard& SequenceTask::draw(Arena& host, const Shard& shard) const {
@@ -208,7 +208,7 @@ const DrawnShard& SequenceTask::draw(Arena& host, const Shard& shard) const {
   auto& drawn = *new (host.allocate(sizeof(Drawn))) Drawn{
       {.staged = true}, {.order = order, .seed = shard.seed, .first = shard.first, .count = shard.count}};
   if (on_gpu_ && shard.step_on_gpu != nullptr) {  // a graph may repeat the pass, and only kernels read the batch
-    drawn.counts = count_windows(data_, network_.arch().window(), shard);
+    drawn.counts = shard.counts.rows > 0 ? shard.counts : count_windows(data_, network_.arch().window(), shard);
     drawn.weight = static_cast<double>(drawn.counts.targets);
     drawn.shape = {1};
     return drawn;
@@ -225,7 +225,7 @@ SequenceBatch SequenceTask::windows_on_gpu(Tape& tape, const Shard& shard, const
   const auto array = [&](DType dtype, Shape shape) { return tape.keep(shape, dtype); };
   SequenceBatch batch;
   batch.slots = arch.slots;
-  batch.token_capacity = shard.token_capacity > 0 ? shard.token_capacity : drawn.counts.tokens;
+  batch.token_capacity = shard.token_capacity > 0 ? shard.token_capacity : drawn.counts.rows;
   batch.targets = drawn.counts.targets;
   batch.pairs = drawn.counts.pairs;
   const Shape tokens{batch.token_capacity}, samples{shard.count};
@@ -319,7 +319,7 @@ SequenceTask::Ranked SequenceTask::ranked(Tape& tape, Split split, std::int64_t 
   const Tensor items = allocate(tape.host_arena(), DType::i32, {count, 1 + drawn});
   for (std::int64_t b = 0; b < count; ++b) {
     const std::int64_t user = evaluated_user(split, first + b);
-    users[static_cast<std::size_t>(b)] = user;
+    users[b] = user;
     const std::span<std::int32_t> row = items.slice(b, 1).span<std::int32_t>();
     row[0] = data_.target(split, user);
     if (drawn > 0) rivals().draw(user, row[0], options_.seed, row.subspan(1));
@@ -393,14 +393,13 @@ std::vector<Baseline> SequenceTask::baselines() const {
   const std::size_t items = counts_.size();
   const std::vector<std::int32_t> popular = by_count(counts_);
   std::vector<double> score(items);  // distinct, so that nothing ties with the target
-  for (std::size_t place = 0; place < items; ++place)
-    score[static_cast<std::size_t>(popular[place])] = -static_cast<double>(place);
+  for (std::size_t place = 0; place < items; ++place) score[popular[place]] = -static_cast<double>(place);
   const auto evaluate = [this, score = std::move(score)](Tape& tape, Split split, std::int64_t first,
                                                          std::int64_t count, double* sums) {
     const Ranked rows = ranked(tape, split, first, count);
     const Tensor scores = allocate(tape.host_arena(), DType::f64, rows.items.shape());
     std::ranges::transform(rows.items.span<const std::int32_t>(), scores.data<double>(),
-                           [&](std::int32_t item) { return score[static_cast<std::size_t>(item)]; });
+                           [&](std::int32_t item) { return score[item]; });
     Tensor everything;
     if (ranks_all()) {
       everything = allocate(tape.host_arena(), DType::f64, {count, data_.n_items + 1});

@@ -131,15 +131,14 @@ class ReferenceModel final : public ShardModel {
   std::vector<std::int64_t> tokens_of(std::int64_t step, std::int64_t sample) const {
     std::vector<std::int64_t> tokens;
     for (std::int64_t m = sample * net_.arch().slots; m < (sample + 1) * net_.arch().slots; ++m)
-      if (net_.arch().padded() || batches_.at(static_cast<std::size_t>(step)).seq[static_cast<std::size_t>(m)] != 0)
-        tokens.push_back(m);
+      if (net_.arch().padded() || batches_.at(static_cast<std::size_t>(step)).seq[m] != 0) tokens.push_back(m);
     return tokens;
   }
   bool is_padding(std::int64_t step, std::int64_t m) const {
-    return batches_.at(static_cast<std::size_t>(step)).seq[static_cast<std::size_t>(m)] == 0;
+    return batches_.at(static_cast<std::size_t>(step)).seq[m] == 0;
   }
   bool is_target(std::int64_t step, std::int64_t m) const {
-    return batches_.at(static_cast<std::size_t>(step)).pos[static_cast<std::size_t>(m)] != 0;
+    return batches_.at(static_cast<std::size_t>(step)).pos[m] != 0;
   }
   const SasRec& network() const { return net_; }
   std::int64_t batches() const { return std::ssize(batches_); }
@@ -171,8 +170,7 @@ class Tokens {
     for (std::size_t k = 0; k < tokens_.size(); ++k) {
       if (!keep(tokens_[k])) continue;
       rows.push_back(tokens_[k]);
-      values.insert(values.end(), all.begin() + static_cast<std::ptrdiff_t>(k * width),
-                    all.begin() + static_cast<std::ptrdiff_t>((k + 1) * width));
+      values.insert(values.end(), all.begin() + k * width, all.begin() + (k + 1) * width);
     }
     v_.selected("outputs", name, values, rows, kOutput);
   }

@@ -51,7 +51,7 @@ TEST_SUITE("tasks.kgat_sampler.cuda" * doctest::skip(gpu_count() == 0)) {
             Arena arena(device);
             const std::vector<ops::PoolDraw> draws = {sampler.draw_of(KgatSampler::Batch::interactions, step, count),
                                                       sampler.draw_of(KgatSampler::Batch::triples, step, count)};
-            const auto [draw] = for_kernels(stream, arena, std::span<const ops::PoolDraw>(draws));
+            const auto [draw] = for_kernels(stream, arena, draws);
             const ops::PairBatch pairs = ops::pair_batch(
                 stream, arena,
                 {.count = count, .draw = draw.data(), .table = tables->interactions(data.items, data.entities)},

@@ -39,7 +39,7 @@ class KgatPropagation {
   ///
   /// storage  bf16 or f16: products with the adjacency read x_l rounded to this type, half the bytes. If parameters are
   ///          stored as halves (ParamStore::store_as), the dense products of the layers read and write halves;
-  ///          everything else has the network's type, then f32.
+  ///          everything else is f32.
   KgatPropagation(Kgat& net, const KgGraph& graph, std::optional<DType> storage = {});
 
   /// Call it when the adjacency's values have changed.

@@ -39,7 +39,7 @@ SplitSignal split_signal(std::span<const double> raw);
 struct TextColumn {
   std::vector<std::string> words;
   std::vector<std::int32_t> of_row;  ///< index into words; empty: the table has no such column
-  const std::string& at(std::size_t row) const { return words[static_cast<std::size_t>(of_row[row])]; }
+  const std::string& at(std::size_t row) const { return words[of_row[row]]; }
 };
 
 /// The numbers of a text file: one row per line. The first line decides whether semicolons, tabs, commas or blanks

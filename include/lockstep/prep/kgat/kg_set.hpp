@@ -4,7 +4,6 @@
 #include <iosfwd>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "lockstep/base/philox.hpp"

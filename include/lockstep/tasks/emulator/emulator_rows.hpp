@@ -56,7 +56,7 @@ class InputRows {
   /// Reads rows of /x, or of a dataset that has() found.
   template <class T>
   std::vector<T> read(const std::string& dataset, std::int64_t first, std::int64_t count, std::int64_t columns) const {
-    std::vector<T> values(static_cast<std::size_t>(count * (columns == 0 ? 1 : columns)));
+    std::vector<T> values(count * (columns == 0 ? 1 : columns));
     file_.read_rows<T>(dataset, first, count, values);
     return values;
   }

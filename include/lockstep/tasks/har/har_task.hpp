@@ -96,7 +96,7 @@ class HarTask final : public ShardTask {
   /// Numbers of the training windows, ascending.
   std::span<const std::int32_t> train_windows() const { return train_; }
   /// Factor of the loss of a class in training; 1 without HarBalance::weights.
-  double class_weight(std::int64_t k) const { return class_weight_[static_cast<std::size_t>(k)]; }
+  double class_weight(std::int64_t k) const { return class_weight_[k]; }
   /// The training window at position `i` of this epoch: train_windows()[i]; or, with HarBalance::sampling, a drawn
   /// window plus the number of all windows for each of its earlier occurrences in the epoch.
   std::int64_t drawn_window(std::int64_t i, std::uint64_t seed, std::int64_t epoch) const;

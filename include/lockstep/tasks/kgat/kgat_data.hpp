@@ -19,7 +19,7 @@ struct UserItems {
   std::span<const std::int32_t> of(std::int64_t user) const {
     if (indptr.empty()) return {};
     const auto u = static_cast<std::size_t>(user);
-    return item.subspan(static_cast<std::size_t>(indptr[u]), static_cast<std::size_t>(indptr[u + 1] - indptr[u]));
+    return item.subspan(indptr[u], indptr[u + 1] - indptr[u]);
   }
   /// Whether the user has the item; a binary search.
   bool has(std::int64_t user, std::int64_t item) const;

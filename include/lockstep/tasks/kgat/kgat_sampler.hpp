@@ -63,7 +63,7 @@ struct KgBatch {
   const std::vector<std::int32_t>& rows() const { return uses.rows(); }
   /// The row of use u = 3b + role of sample b in an array by chunks, each with its heads, then tails, then other tails.
   std::int64_t row_of_use(std::int32_t u) const {
-    const Chunk& chunk = chunks[static_cast<std::size_t>(chunk_at_[static_cast<std::size_t>(u / 3)])];
+    const Chunk& chunk = chunks[chunk_at_[u / 3]];
     return 3 * chunk.first + (u % 3) * chunk.count + (u / 3 - chunk.first);
   }
 

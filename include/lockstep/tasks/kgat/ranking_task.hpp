@@ -62,8 +62,7 @@ class RankingTask : public SampleTask {
   void rank(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums, std::int64_t stride) const;
   /// The users of samples [first, first + count) of a split.
   std::span<const std::int32_t> users(Split split, std::int64_t first, std::int64_t count) const {
-    return std::span(evaluated_[static_cast<std::size_t>(split)])
-        .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+    return std::span(evaluated_[static_cast<std::size_t>(split)]).subspan(first, count);
   }
   KgData data_;
   RankingMetrics ranking_;

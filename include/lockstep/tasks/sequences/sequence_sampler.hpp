@@ -16,14 +16,10 @@ namespace lockstep {
 /// user, slot). The arrays of tokens have Shard::token_capacity rows, if that is set.
 SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard,
                              std::int64_t negatives = 1);
-/// The sizes of a batch, computed only from the lengths of histories.
-struct WindowCounts {
-  std::int64_t tokens = 0, targets = 0;
-  std::int64_t pairs = 0;  ///< pairs of a token with itself or an earlier token of its window
-};
+/// Counts the tokens of a batch, from nothing but the lengths of histories.
 /// tokens_each: receives the tokens of every sample, unless it is empty.
-WindowCounts count_windows(const SequenceData& data, const WindowShape& shape, const Shard& shard,
-                           std::span<std::int64_t> tokens_each = {});
+RowCounts count_windows(const SequenceData& data, const WindowShape& shape, const Shard& shard,
+                        std::span<std::int64_t> tokens_each = {});
 
 /// Draws `count` candidates of a step in proportion to a power of their numbers of training events, with replacement.
 /// An item without events counts as if it had one.

@@ -63,7 +63,7 @@ class SequenceTask : public ShardTask {
   /// On a GPU with enough free memory the histories move, too, and the batches of draw() are made there.
   void move_to(Device device) override;
   /// The tokens of the windows, which differ from batch to batch unless windows are padded.
-  std::int64_t rows(const Shard& shard, std::span<std::int64_t> each) const override;
+  RowCounts count_rows(const Shard& shard, std::span<std::int64_t> each) const override;
   /// The batch of loss(), made by the host.
   SequenceBatch batch(Arena& arena, const Shard& shard) const;
   /// The batch of loss(): from shard.drawn, or made by the host.
