@@ -36,15 +36,18 @@ export CCACHE_SLOPPINESS := pch_defines,time_macros
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-deps:  ## install the distribution packages that are missing (apt; as root or with sudo)
-	@missing=$$(for p in $(PACKAGES); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
-	if ! command -v dpkg-query >/dev/null; then echo "deps: not a Debian or Ubuntu system: install the equivalents of: $(PACKAGES)"; exit 0; fi; \
+# $(call install,PACKAGES): those that are missing.
+install = missing=$$(for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
+	if ! command -v dpkg-query >/dev/null; then echo "deps: not a Debian or Ubuntu system: install the equivalents of: $(1)"; exit 0; fi; \
 	if [ -n "$$missing" ]; then echo "deps: installing" $$missing; \
 	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
-deps-dev: PACKAGES += $(DEV_PACKAGES)
+deps:  ## install the distribution packages that are missing (apt; as root or with sudo)
+	@$(call install,$(PACKAGES))
+
 deps-dev: deps  ## the same, with what format and lint need
+	@$(call install,$(DEV_PACKAGES))
 
 configure:
 	@cmake -S . -B $(BUILD) $$(command -v ninja >/dev/null && [ ! -f $(BUILD)/Makefile ] && echo -G Ninja) \
