@@ -59,15 +59,15 @@ build: configure  ## the programs and libraries, in build/bin and build/lib
 cuda:  ## the programs with the CUDA path, in build/cuda/bin: needs the CUDA Toolkit and NCCL
 	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF"
 
-# The tests check gradients in fp64.
+# In a folder of its own: the tests check gradients in fp64, so nearly every kernel is compiled with other options.
 cuda-tests:
-	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda TARGETS=gpu_programs CMAKE_ARGS="-DLOCKSTEP_CUDA_TYPES=fp32,fp64,bf16,fp16 $(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"
+	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda-tests TARGETS=gpu_programs CMAKE_ARGS="-DLOCKSTEP_CUDA_TYPES=fp32,fp64,bf16,fp16 $(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"
 
 gpu-check: cuda-tests  ## on a machine with a GPU: compute-sanitizer, reference files, trainings, speed; gpu-check/gpu-check.md
-	@tests/gpu/check.sh --bin $(BUILD)/cuda/bin $(GPU_CHECK)
+	@tests/gpu/check.sh --bin $(BUILD)/cuda-tests/bin $(GPU_CHECK)
 
 bundle: cuda-tests  ## build/bundle.tar.xz: the CUDA programs and tests with their libraries, for a machine that has none of them
-	@tests/gpu/bundle.sh $(BUNDLE) $(BUILD)/cuda $(BUILD)/bundle.tar.xz
+	@tests/gpu/bundle.sh $(BUNDLE) $(BUILD)/cuda-tests $(BUILD)/bundle.tar.xz
 
 # One architecture, that of H100 and H200.
 gpu-quarter: CMAKE_ARGS += -DCMAKE_CUDA_ARCHITECTURES=90a-real
