@@ -36,15 +36,18 @@ export CCACHE_SLOPPINESS := pch_defines,time_macros
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-deps:  ## install the distribution packages that are missing (apt; as root or with sudo)
-	@missing=$$(for p in $(PACKAGES); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
-	if ! command -v dpkg-query >/dev/null; then echo "deps: not a Debian or Ubuntu system: install the equivalents of: $(PACKAGES)"; exit 0; fi; \
+# $(call install,PACKAGES): those that are missing.
+install = missing=$$(for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
+	if ! command -v dpkg-query >/dev/null; then echo "deps: not a Debian or Ubuntu system: install the equivalents of: $(1)"; exit 0; fi; \
 	if [ -n "$$missing" ]; then echo "deps: installing" $$missing; \
 	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
-deps-dev: PACKAGES += $(DEV_PACKAGES)
+deps:  ## install the distribution packages that are missing (apt; as root or with sudo)
+	@$(call install,$(PACKAGES))
+
 deps-dev: deps  ## the same, with what format and lint need
+	@$(call install,$(DEV_PACKAGES))
 
 configure:
 	@cmake -S . -B $(BUILD) $$(command -v ninja >/dev/null && [ ! -f $(BUILD)/Makefile ] && echo -G Ninja) \
@@ -56,15 +59,15 @@ build: configure  ## the programs and libraries, in build/bin and build/lib
 cuda:  ## the programs with the CUDA path, in build/cuda/bin: needs the CUDA Toolkit and NCCL
 	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF"
 
-# The tests check gradients in fp64.
+# In a folder of its own: the tests check gradients in fp64, so nearly every kernel is compiled with other options.
 cuda-tests:
-	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda TARGETS=gpu_programs CMAKE_ARGS="-DLOCKSTEP_CUDA_TYPES=fp32,fp64,bf16,fp16 $(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"
+	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda-tests TARGETS=gpu_programs CMAKE_ARGS="-DLOCKSTEP_CUDA_TYPES=fp32,fp64,bf16,fp16 $(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"
 
 gpu-check: cuda-tests  ## on a machine with a GPU: compute-sanitizer, reference files, trainings, speed; gpu-check/gpu-check.md
-	@tests/gpu/check.sh --bin $(BUILD)/cuda/bin $(GPU_CHECK)
+	@tests/gpu/check.sh --bin $(BUILD)/cuda-tests/bin $(GPU_CHECK)
 
 bundle: cuda-tests  ## build/bundle.tar.xz: the CUDA programs and tests with their libraries, for a machine that has none of them
-	@tests/gpu/bundle.sh $(BUNDLE) $(BUILD)/cuda $(BUILD)/bundle.tar.xz
+	@tests/gpu/bundle.sh $(BUNDLE) $(BUILD)/cuda-tests $(BUILD)/bundle.tar.xz
 
 # One architecture, that of H100 and H200.
 gpu-quarter: CMAKE_ARGS += -DCMAKE_CUDA_ARCHITECTURES=90a-real

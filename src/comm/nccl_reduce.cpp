@@ -57,8 +57,8 @@ class SideStream {
   cudaEvent_t reached_ = nullptr, done_ = nullptr;
 };
 
-/// Progress of a round of collectives: the stream sets one byte of host memory after each collective. Unlike events,
-/// this works inside graphs.
+/// Progress of a round of collectives: the stream sets one byte of host memory after each but the last, whose end
+/// nothing needs to wait longer for. Unlike events, this works inside graphs.
 class Progress {
  public:
   explicit Progress(const Stream& main) : seen_(Buffer::pinned(kMost)), source_(main.device(), kMost + 1) {
@@ -238,6 +238,7 @@ class NcclReduce final : public GpuReduce {
     // rank has not started yet. So no rank starts one before all are ready for it, or goes on before all have started
     // it (NVIDIA/nccl#48, #613, #744).
     meet(what);
+    if (next_ > 0) progress_.passed(side_.native(), next_ - 1);
     side_.follow(static_cast<cudaStream_t>(stream.native()));
     if (next_ == 0) progress_.begin_round(side_.native());
     if (names_.size() <= next_) names_.resize(next_ + 1);
@@ -250,7 +251,7 @@ class NcclReduce final : public GpuReduce {
   /// Completes the launch of a collective.
   void launched(ncclResult_t state, const char* what) {
     finish(state, what);
-    progress_.passed(side_.native(), next_++);
+    ++next_;
     meet(what);
   }
 
@@ -267,7 +268,7 @@ class NcclReduce final : public GpuReduce {
   /// "step 12, gradient bucket 3 (collective 4 of 7)".
   std::string position(std::int64_t step) const {
     const std::size_t ended = progress_.ended();
-    if (ended >= names_.size()) return lockstep::join("step ", step, ", between two rounds of collectives");
+    if (names_.empty()) return lockstep::join("step ", step, ", before the first collective");
     return lockstep::join("step ", step, ", ", names_[ended], " (collective ", ended + 1, " of ", names_.size(), ")");
   }
 

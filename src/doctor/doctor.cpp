@@ -11,7 +11,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/comm/gpu_reduce.hpp"
-#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep {
 
@@ -121,7 +120,7 @@ std::vector<NcclCheck> check_nccl(World& world, Device device) {
   constexpr std::size_t kLongest = std::size_t{8} << 20;
   std::vector<NcclCheck> checks;
   Communicator& comm = world.communicator();
-  if (!kHasCuda || !device.is_cuda() || comm.size() == 1 || !gpus_are_apart(comm, device)) return checks;
+  if (!device.is_cuda() || comm.size() == 1 || !gpus_are_apart(comm, device)) return checks;
   const char* before = std::getenv("NCCL_PROTO");
   const std::string previous = before == nullptr ? "" : before;
   const Stream stream(device);

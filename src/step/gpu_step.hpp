@@ -349,7 +349,9 @@ class GpuStep {
         reinterpret_cast<RankReport*>(half.report())->weight = weight;
         copy_bytes(stream_, report, half.report(), sizeof(RankReport));
       }
-      if (reduce_) reduce_->all_gather(stream_, all_reports_.data(), report, own, "loss and weight");
+      if (!reduce_) return;
+      reduce_->all_gather(stream_, all_reports_.data(), report, own, "loss and weight");
+      if (update_.rows()) share_rows(work.batch, update_.rows()->ids, "samples' identifiers");
     };
     copy_bytes(stream_, staged_.data(), half.record, work.staged_bytes);
     const StagedCopy staged(half.record, staged_.data(), work.staged_bytes);
@@ -386,10 +388,7 @@ class GpuStep {
     }
     if (reduce_) {
       while (started_ < ranges_.size()) reduce_next();
-      if (const std::optional<RowDescent>& rows = update_.rows()) {
-        share_rows(work.batch, rows->ids, "samples' identifiers");
-        share_rows(work.batch, rows->gradients, "samples' gradients");
-      }
+      if (update_.rows()) share_rows(work.batch, update_.rows()->gradients, "samples' gradients");
       reduce_->join(stream_);
       rows_.unpack(stream_);
     }

@@ -17,6 +17,32 @@ mkdir -p build && ln -s "$BIN" build/bin
 # In the small cluster processes cannot be bound to cores, and waiting threads must yield.
 export SRUN_FLAGS=--cpu-bind=none MPIRUN_FLAGS="--bind-to none" WAIT=15 OMP_NUM_THREADS=1
 
+# srun of jobs and of on_nodes. Over TCP, Open MPI 4.1.4 sometimes calls a null pointer in MPI_Init. A start that dies so,
+# before the first line of the program's log, is repeated, and the log says so.
+export REAL_SRUN=$(type -P srun) PATH=$work/tools:$PATH
+mkdir tools && cat >tools/srun <<'END'
+#!/usr/bin/env bash
+[[ " $* " == *" --mpi=pmix "* ]] || exec "$REAL_SRUN" "$@"
+log=$(mktemp -p "$(dirname "$0")")
+trap 'signalled=yes; kill -USR1 "$step"' USR1
+for try in 1 2 3 4; do
+  [ "$try" = 1 ] || echo "srun: a rank died in MPI_Init: start $try" >&2
+  setpriv --pdeathsig KILL "$REAL_SRUN" "$@" 2> >(tee "$log" >&2) &
+  step=$! signalled=yes
+  while [ -n "$signalled" ]; do
+    signalled=
+    wait "$step"
+    code=$?
+  done
+  [ "$code" = 139 ] || break
+  sleep 1  # for tee
+  grep -q 'Failing at address: (nil)' "$log" &&
+    ! grep -vE '^(srun|slurmstepd)' "$log" | grep -qE '^[a-z ]+: |^(error|warning) ' || break
+done
+exit "$code"
+END
+chmod +x tools/srun
+
 # submit SCRIPT [sbatch option ...]: sets $job to the job's number.
 submit() {
   local script=$1; shift
@@ -42,12 +68,9 @@ trained() { [ "$(ls "$1"/checkpoints/step-*.h5 2>/dev/null | wc -l)" -ge 1 ]; }
 # on_nodes CODE N COMMAND...: one rank on each of N nodes ends with this exit code; the output is in last.out and
 # last.err
 on_nodes() {
-  local want=$1 nodes=$2 code; shift 2
-  for _ in 1 2 3 4; do  # Open MPI 4.1.4 sometimes fails in MPI_Init over TCP
-    code=0; slurm exec head timeout 180 srun --mpi=pmix --kill-on-bad-exit=0 --nodes="$nodes" --ntasks-per-node=1 "$@" >last.out 2>last.err || code=$?
-    [ "$code" = "$want" ] && return
-  done
-  fail "exit code $code instead of $want: srun $*"
+  local want=$1 nodes=$2; shift 2
+  LIMIT=180 run "$want" "$here/small_slurm.sh" exec head \
+    srun --mpi=pmix --kill-on-bad-exit=0 --wait="$WAIT" --nodes="$nodes" --ntasks-per-node=1 "$@"
 }
 # Whether an expression holds for last.out: r is its JSON, d its object `doctor`, found the text of its findings.
 holds() { python3 -c "import json; r = json.load(open('last.out')); d = r.get('doctor'); found = ' '.join(f['what'] for f in d['findings']) if d else ''; assert $1"; }

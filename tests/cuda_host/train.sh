@@ -185,7 +185,9 @@ if section buckets && [ "$gpus" -gt 1 ]; then
   train_on_two "${steps[@]}" --run-dir pieces-late --backend nccl --dist.gpu_bucket_bytes 1
   unset LOCKSTEP_CUDA_HOST_STREAMS
   same_bits whole pieces-late
-  echo "ok  the same bits with the gradient in one piece, or in buckets during the backward pass"
+  run "${mpirun[@]}" -n 2 "$lockstep" comm-test --doctor --device cuda --max-bytes 8 --budget 1
+  says 'LL128  *8388608 .*exact' 'Simple  *8388608 .*exact'
+  echo "ok  the same bits with the gradient in one piece, or in buckets during the backward pass; NCCL's protocols"
 fi
 
 if section rows && [ "$gpus" -gt 1 ]; then

@@ -4,7 +4,7 @@
 #   check.sh [--bin DIR] [--output DIR] [--data DIR] [--seconds S] [--steps PATTERNS | --list] [--precisions LIST] [--variants LIST]
 #            [--limit S] [--budget S] [--append] [--jobs N] [--stand-in] [--cases PATTERN]
 #   check.sh --output DIR --merge RESULTS.tsv...     writes DIR/gpu-check.* from the results of several runs; needs no GPU
-#     --bin       folder of the programs (build/cuda/bin)
+#     --bin       folder of the programs (build/cuda-tests/bin)
 #     --output    folder of results.tsv (a line for each step, at once), logs.txt, kernel-times.txt (of the traces), and gpu-check.json
 #                 and gpu-check.md (gpu-check)
 #     --data      folder of prepared files, named as in configs/ (data); missing ones are generated
@@ -114,13 +114,13 @@ if [ -n "$merge" ]; then
   exit
 fi
 
-[ -n "$bin" ] || for bin in "$home/build/cuda/bin" "$home/bin"; do [ -x "$bin/lockstep" ] && break; done
-[ -x "$bin/lockstep" ] || { echo "gpu-check: no $bin/lockstep: make cuda, or --bin" >&2; exit 2; }
+[ -n "$bin" ] || for bin in "$home/build/cuda-tests/bin" "$home/bin"; do [ -x "$bin/lockstep" ] && break; done
+[ -x "$bin/lockstep" ] || { echo "gpu-check: no $bin/lockstep: make cuda-tests, or --bin" >&2; exit 2; }
 bin=$(cd "$bin" && pwd)
 device=$("$bin/lockstep" info 2>/dev/null | sed -n 's/^ *CUDA  *//p')
 case $device in
   *"compute capability"*) ;;
-  *"not built"*) echo "gpu-check: $bin/lockstep has no CUDA path: make cuda, or --bin" >&2; exit 2 ;;
+  *"not built"*) echo "gpu-check: $bin/lockstep has no CUDA path: make cuda-tests, or --bin" >&2; exit 2 ;;
   *) echo "gpu-check: no GPU here (lockstep info: ${device:-no answer}); docs/cuda-host.md tells what runs without one" >&2; exit 77 ;;
 esac
 [[ $device == *";"* ]] && device="$(awk -F"; " '{print NF}' <<< "$device") x ${device%%;*}"
