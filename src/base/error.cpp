@@ -1,5 +1,7 @@
 #include "lockstep/base/error.hpp"
 
+#include <optional>
+
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {
@@ -8,15 +10,19 @@ Error::Error(Fault fault, const std::string& message, std::source_location where
     : std::runtime_error(printable(message)), fault_(fault), where_(where) {}
 
 std::string detail::concatenate(const Printed* parts, std::size_t count) {
-  std::ostringstream out;
-  out.precision(9);
+  std::string text;
+  std::optional<std::ostringstream> out;  // costs more than joining texts
   for (const Printed* part = parts; part != parts + count; ++part) {
-    if (part->print != nullptr)
-      part->print(out, part->object);
-    else
-      out << part->text;
+    if (part->print == nullptr) {
+      text += part->text;
+      continue;
+    }
+    if (!out) out.emplace().precision(9);
+    part->print(*out, part->object);
+    text += out->view();
+    out->str("");
   }
-  return std::move(out).str();
+  return text;
 }
 
 }  // namespace lockstep

@@ -49,9 +49,10 @@ std::vector<IniEntry> read_ini(std::string_view text, const std::string& source)
   int number = 0;
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   for (const auto& raw : split(text, '\n')) {
-    const std::string where = join(source, ":", ++number);
+    ++number;
     const std::string line = trim(raw);
     if (line.empty() || line[0] == '#' || line[0] == ';') continue;
+    const std::string where = join(source, ":", number);
     if (line[0] == '[') {
       const auto close = line.find(']');
       const std::string rest = close == std::string::npos ? "" : trim(line.substr(close + 1));

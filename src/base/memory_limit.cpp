@@ -31,27 +31,33 @@ double group_limit(const fs::path& root, fs::path group, const char* file) {
 }
 
 constexpr const char* kProcessLimit = "ulimit -v allows";
-}  // namespace
 
-MemoryLimit memory_limit() {
+/// That of all processes: it does not change.
+MemoryLimit limit_of_machine() {
   MemoryLimit limit = {static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE)),
                        "this machine has"};
-  const auto lower = [&](double bytes, const char* source) {
-    if (bytes > 0 && bytes < limit.bytes) limit = {bytes, source};
+  const auto lower = [&](double bytes) {
+    if (bytes > 0 && bytes < limit.bytes) limit = {bytes, "its control group allows"};
   };
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {  // number:controllers:/path
     const auto first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
-    if (controllers.empty()) lower(group_limit("/sys/fs/cgroup", path, "memory.max"), "its control group allows");
+    if (controllers.empty()) lower(group_limit("/sys/fs/cgroup", path, "memory.max"));
     if (controllers.find("memory") != std::string::npos)
-      lower(group_limit("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes"), "its control group allows");
+      lower(group_limit("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes"));
   }
-  rlimit space{};
-  if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
-    lower(static_cast<double>(space.rlim_cur), kProcessLimit);
   return limit;
+}
+}  // namespace
+
+MemoryLimit memory_limit() {
+  static const MemoryLimit machine = limit_of_machine();
+  rlimit space{};
+  const bool limited = ::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
+  const auto bytes = static_cast<double>(space.rlim_cur);
+  return limited && bytes < machine.bytes ? MemoryLimit{bytes, kProcessLimit} : machine;
 }
 
 void require_memory_for(double bytes, const std::string& what, const std::string& advice) {

@@ -1,5 +1,6 @@
 #include "desk.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/helper_thread.hpp"
+#include "lockstep/base/stopwatch.hpp"
 #include "mpi_comm.hpp"
 
 namespace lockstep {
@@ -81,12 +83,15 @@ class MpiDesk final : public LocalDesk {
     return message;
   }
   void serve(const std::stop_token& stop) {
+    Stopwatch since;  // the last question
     while (!stop.stop_requested()) {
       const std::optional<Message> question = receive(MPI_ANY_SOURCE, kQuestion);
       if (!question) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        // A rank waits for a small part of its training, and looking takes a small part of rank 0's time.
+        std::this_thread::sleep_for(std::chrono::duration<double>(std::clamp(since.seconds() / 32, 1e-4, 1e-2)));
         continue;
       }
+      since.restart();
       std::string reply;
       try {
         reply = kGood + LocalDesk::ask(question->text);

@@ -15,13 +15,14 @@ std::string quoted_attribute(const std::string& attribute, const std::string& ob
 
 /// `handle` is an H5File::Handle. It keeps the object open, because most calls are for several attributes of one.
 hid_t open_object(auto& handle, const std::string& object, const H5File& owner) {
-  if (handle.object_id.valid() && handle.object == object) return handle.object_id;
+  if (!handle.written && handle.object != object) handle.object_id.reset();
+  h5::Id& id = handle.written ? handle.written->at(h5::absolute(object)).id : handle.object_id;
+  if (id.valid()) return id;
   h5::require_hard_links(handle.file, object, owner);
-  handle.object_id.reset();
-  handle.object_id = h5::Id(H5Oopen(handle.file, h5::absolute(object).c_str(), H5P_DEFAULT), H5Oclose);
+  id = h5::Id(H5Oopen(handle.file, h5::absolute(object).c_str(), H5P_DEFAULT), H5Oclose);
   handle.object = object;
-  require_data(handle.object_id.valid(), "opening ", h5::quoted(object, owner), ": ", h5::kReason);
-  return handle.object_id;
+  require_data(id.valid(), "opening ", h5::quoted(object, owner), ": ", h5::kReason);
+  return id;
 }
 
 struct Found {

@@ -21,6 +21,16 @@ H5File::~H5File() = default;
 const fs::path& H5File::path() const { return handle_->path; }
 const h5::Contents* H5File::written() const { return handle_->written ? &*handle_->written : nullptr; }
 
+h5::Id h5::plain_object(hid_t kind) {
+  constexpr unsigned kCompact =
+      64;  // the default of 8 makes an index of every larger list, slower to write and to read
+  h5::Id creation(H5Pcreate(kind), H5Pclose);
+  H5Pset_obj_track_times(creation, false);
+  H5Pset_attr_phase_change(creation, kCompact, kCompact);
+  if (kind != H5P_DATASET_CREATE) H5Pset_link_phase_change(creation, kCompact, kCompact);
+  return creation;
+}
+
 namespace {
 h5::Id access_properties() {
   h5::Id plist(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
@@ -62,8 +72,7 @@ H5File H5File::create(const fs::path& path) {
   handle->written.emplace().try_emplace("/");
   handle->file_size = h5::kNoLimit;  // written data may be read back before the file grows
   const h5::Id access = access_properties();
-  const h5::Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
-  H5Pset_obj_track_times(creation, false);
+  const h5::Id creation = h5::plain_object(H5P_FILE_CREATE);
   handle->file = h5::Id(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
   require(handle->file.valid(), "creating '", path.string(), "': ", h5::kReason);
   return H5File(std::move(handle));
@@ -78,11 +87,17 @@ void H5File::prepare_library() {
 void H5File::close() {
   if (!handle_->file.valid()) return;
   const h5::LibraryLock lock;
+  std::string reason;
+  const auto note = [&](bool good) {
+    if (!good && reason.empty()) reason = h5::innermost_error();
+  };
   handle_->object_id.reset();
-  const bool flushed = !handle_->written || H5Fflush(handle_->file, H5F_SCOPE_LOCAL) >= 0;
-  const std::string reason = flushed ? "" : h5::innermost_error();
+  if (handle_->written) {
+    for (auto& [object, known] : *handle_->written) note(known.id.reset());
+    note(H5Fflush(handle_->file, H5F_SCOPE_LOCAL) >= 0);
+  }
   const bool closed = handle_->file.reset();
-  require(flushed, "writing '", path().string(), "': ", reason);
+  require(reason.empty(), "writing '", path().string(), "': ", reason);
   require(closed, "closing '", path().string(), "': ", h5::kReason);
 }
 

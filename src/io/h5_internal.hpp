@@ -76,6 +76,10 @@ bool exists_by_hard_links(hid_t file, const std::string& object);
 H5O_type_t object_type(hid_t file, const std::string& object);
 hid_t open_dataset(hid_t file, const std::string& object, const H5File& owner);
 
+/// A property list for the creation of an object without time stamps, whose attributes and members are stored in place.
+///
+/// kind  H5P_FILE_CREATE, H5P_GROUP_CREATE or H5P_DATASET_CREATE
+Id plain_object(hid_t kind);
 hid_t native_type(H5Type type);
 std::size_t size_of(H5Type type);
 /// The H5Type for a stored type. errors  data: anything but plain integers, IEEE floats and strings
@@ -116,6 +120,7 @@ struct ByPath {
 
 /// An object of a file that is being written.
 struct Object {
+  Id id = {};                       ///< open until the file is closed
   std::optional<H5Info> info = {};  ///< of a dataset; a group has none
   std::map<std::string, H5Value> attributes = {};
   std::int64_t rows = 0;  ///< whose values are hashed; -1: the rows were not written one after another
@@ -145,7 +150,7 @@ struct H5File::Handle {
   h5::Id file;
   std::optional<h5::Contents> written;  ///< none: the file is open for reading
   std::int64_t file_size = 0;           ///< bytes, of a file opened for reading
-  std::string object;                   ///< whose attributes were read or written last
+  std::string object;                   ///< whose attributes were read last
   h5::Id object_id;                     ///< the same, open
 };
 

@@ -11,20 +11,19 @@ namespace {
 /// Creates a group and its parents one by one, because groups that the library creates implicitly have time stamps.
 /// `handle` is an H5File::Handle.
 void make_groups(auto& handle, const H5File& owner, const std::string& group) {
-  const h5::Id creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
-  H5Pset_obj_track_times(creation, false);
+  const h5::Id creation = h5::plain_object(H5P_GROUP_CREATE);
   for (std::size_t end = 0; end < group.size();) {
     end = std::min(group.find('/', end + 1), group.size());
     const std::string part = group.substr(0, end);
     if (part.size() <= 1 || handle.written->contains(part)) continue;
-    const h5::Id id(H5Gcreate2(handle.file, part.c_str(), H5P_DEFAULT, creation, H5P_DEFAULT), H5Gclose);
+    h5::Id id(H5Gcreate2(handle.file, part.c_str(), H5P_DEFAULT, creation, H5P_DEFAULT), H5Gclose);
     require(id.valid(), "creating group ", h5::quoted(part, owner), ": ", h5::kReason);
-    handle.written->try_emplace(part);
+    (*handle.written)[part].id = std::move(id);
   }
 }
 
-h5::Id new_dataset(auto& handle, const H5File& owner, const std::string& dataset, hid_t type, const H5Info& info,
-                   const H5Layout& layout) {
+h5::Object& new_dataset(auto& handle, const H5File& owner, const std::string& dataset, hid_t type, const H5Info& info,
+                        const H5Layout& layout) {
   const std::string what = h5::quoted(dataset, owner), path = h5::absolute(dataset);
   const std::vector<std::int64_t>& shape = info.shape;
   require(!handle.written->contains(path), "writing ", what, ": it exists already");
@@ -36,8 +35,7 @@ h5::Id new_dataset(auto& handle, const H5File& owner, const std::string& dataset
   const std::int64_t size_bytes = h5::count(shape, what) * static_cast<std::int64_t>(H5Tget_size(type));
   if (layout.deflate == 0 && size_bytes > kSmall) require_space(owner.path(), size_bytes);
   make_groups(handle, owner, path.substr(0, path.rfind('/')));
-  const h5::Id creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-  H5Pset_obj_track_times(creation, false);
+  const h5::Id creation = h5::plain_object(H5P_DATASET_CREATE);
   H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
   require(layout.deflate == 0 || !layout.chunk.empty(), "writing ", what, ": compression needs a chunk shape");
   const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
@@ -58,11 +56,21 @@ h5::Id new_dataset(auto& handle, const H5File& owner, const std::string& dataset
   }
   h5::Id id(H5Dcreate2(handle.file, path.c_str(), type, space, H5P_DEFAULT, creation, H5P_DEFAULT), H5Dclose);
   require(id.valid(), "creating dataset ", what, ": ", h5::kReason);
-  (*handle.written)[path].info = info;
-  return id;
+  h5::Object& object = (*handle.written)[path];
+  object.id = std::move(id);
+  object.info = info;
+  return object;
 }
 
-void finish(h5::Id& id, const std::string& what) { require(id.reset(), "writing ", what, ": ", h5::kReason); }
+/// A dataset with all of its values, of this type in memory.
+h5::Object& write_new(auto& handle, const H5File& owner, const std::string& dataset, hid_t type, const H5Info& info,
+                      const H5Layout& layout, const void* values) {
+  h5::Object& object = new_dataset(handle, owner, dataset, type, info, layout);
+  const bool done = info.elements() == 0 || H5Dwrite(object.id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
+  require(done, "writing ", h5::quoted(dataset, owner), ": ", h5::kReason);
+  object.rows = info.shape.empty() ? 1 : info.shape.front();
+  return object;
+}
 }  // namespace
 
 template <class T>
@@ -72,36 +80,34 @@ void H5File::write(const std::string& dataset, std::span<const T> values, const 
   const std::string what = h5::quoted(dataset, *this);
   require(h5::count(shape, what) == std::ssize(values), "writing ", what, ": ", values.size(), " values for shape ",
           shape_text(shape));
-  const hid_t type = h5::native_type(h5_type_of<T>::value);
-  h5::Id id = new_dataset(*handle_, *this, dataset, type, {h5_type_of<T>::value, shape}, layout);
-  require(values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0, "writing ", what,
-          ": ", h5::kReason);
-  finish(id, what);
-  h5::Object& object = handle_->written->at(h5::absolute(dataset));
-  if (object.follows(0, shape.empty() ? 1 : shape.front())) object.numbers.add(values.data(), values.size_bytes());
+  constexpr H5Type kType = h5_type_of<T>::value;
+  write_new(*handle_, *this, dataset, h5::native_type(kType), {kType, shape}, layout, values.data())
+      .numbers.add(values.data(), values.size_bytes());
 }
 
 void H5File::create_dataset(const std::string& dataset, H5Type type, const std::vector<std::int64_t>& shape,
                             const H5Layout& layout) {
   const h5::LibraryLock lock;
   require(type != H5Type::text, "creating ", h5::quoted(dataset, *this), ": use create_text for strings");
-  h5::Id id = new_dataset(*handle_, *this, dataset, h5::native_type(type), {type, shape}, layout);
-  finish(id, h5::quoted(dataset, *this));
+  new_dataset(*handle_, *this, dataset, h5::native_type(type), {type, shape}, layout);
 }
 
 void H5File::create_text(const std::string& dataset, const std::vector<std::int64_t>& shape, std::size_t longest) {
   const h5::LibraryLock lock;
-  const h5::Id type = h5::string_type(longest);
-  h5::Id id = new_dataset(*handle_, *this, dataset, type, {H5Type::text, shape}, {});
-  finish(id, h5::quoted(dataset, *this));
+  new_dataset(*handle_, *this, dataset, h5::string_type(longest), {H5Type::text, shape}, {});
 }
 
 namespace {
+h5::Object& known_dataset(auto& handle, const H5File& owner, const std::string& dataset) {
+  const auto known = handle.written->find(h5::absolute(dataset));
+  require(known != handle.written->end() && known->second.info, "writing ", h5::quoted(dataset, owner),
+          ": there is no such dataset");
+  return known->second;
+}
+
 /// Writes rows [first, first + count) of a dataset, `size` values at `values` of a type in memory.
-void write_part(hid_t file, const H5File& owner, const std::string& dataset, std::int64_t first, std::int64_t count,
-                hid_t type, std::size_t size, const void* values) {
-  const std::string what = h5::quoted(dataset, owner);
-  h5::Id id(h5::open_dataset(file, dataset, owner), H5Dclose);
+void write_part(hid_t id, const std::string& what, std::int64_t first, std::int64_t count, hid_t type, std::size_t size,
+                const void* values) {
   const h5::Id file_space(H5Dget_space(id), H5Sclose);
   std::vector<std::int64_t> part = h5::extents(file_space, what);
   require(!part.empty() && first >= 0 && count >= 0 && first <= part[0] && count <= part[0] - first, "writing rows [",
@@ -117,41 +123,38 @@ void write_part(hid_t file, const H5File& owner, const std::string& dataset, std
       H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr) >= 0 &&
       H5Dwrite(id, type, memory_space, file_space, H5P_DEFAULT, values) >= 0;
   require(done, "writing ", what, ": ", h5::kReason);
-  finish(id, what);
 }
 }  // namespace
 
 template <class T>
 void H5File::write_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<const T> values) {
   const h5::LibraryLock lock;
-  write_part(handle_->file, *this, dataset, first, count, h5::native_type(h5_type_of<T>::value), values.size(),
+  h5::Object& object = known_dataset(*handle_, *this, dataset);
+  write_part(object.id, h5::quoted(dataset, *this), first, count, h5::native_type(h5_type_of<T>::value), values.size(),
              values.data());
-  h5::Object& object = handle_->written->at(h5::absolute(dataset));
   if (object.follows(first, count)) object.numbers.add(values.data(), values.size_bytes());
 }
 
 void H5File::write_text_rows(const std::string& dataset, std::int64_t first, std::int64_t count,
                              std::span<const std::string> values) {
   const h5::LibraryLock lock;
-  std::size_t width = 0;
-  {
-    const h5::Id id(h5::open_dataset(handle_->file, dataset, *this), H5Dclose);
-    const h5::Id stored(H5Dget_type(id), H5Tclose);
-    width = H5Tget_size(stored);
-  }
+  h5::Object& object = known_dataset(*handle_, *this, dataset);
+  const h5::Id stored(H5Dget_type(object.id), H5Tclose);
+  const std::size_t width = H5Tget_size(stored);
   for (const std::string& value : values)
     require(value.size() <= width, "writing ", h5::quoted(dataset, *this), ": a string of ", value.size(),
             " bytes, where strings have at most ", width);
-  write_part(handle_->file, *this, dataset, first, count, h5::string_type(width), values.size(),
+  write_part(object.id, h5::quoted(dataset, *this), first, count, h5::string_type(width), values.size(),
              h5::padded(values, width).data());
-  h5::Object& object = handle_->written->at(h5::absolute(dataset));
   if (object.follows(first, count)) object.texts = hash_texts(values, object.texts);
 }
 
 void H5File::write_text(const std::string& dataset, const std::vector<std::string>& values) {
-  const auto count = std::ssize(values);
-  create_text(dataset, {count}, h5::longest(values));
-  write_text_rows(dataset, 0, count, values);
+  const h5::LibraryLock lock;
+  const std::size_t width = h5::longest(values);
+  write_new(*handle_, *this, dataset, h5::string_type(width), {H5Type::text, {std::ssize(values)}}, {},
+            h5::padded(values, width).data())
+      .texts = hash_texts(values);
 }
 
 void H5File::create_group(const std::string& group) {

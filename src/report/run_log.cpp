@@ -396,10 +396,13 @@ void RunLog::finish(std::string_view outcome) {
   log.finished = true;
   log.train_log.append(log.stamped(outcome));
   log.print(std::string(outcome));
-  made(log.dir / "report.html", "this page");
-  write_report();
-  log.print(join("log ", (log.dir / "train.log").string(), ", report ", (log.dir / "report.html").string(),
-                 ", TensorBoard: tensorboard --logdir ", log.dir.string()));
+  // The page of a short trial would cost as much as its training; the report of the search has its results.
+  if (log.facts.searched.empty() || log.clock.seconds() >= kReportInterval) {
+    made(log.dir / "report.html", "this page");
+    write_report();
+    log.print(join("log ", (log.dir / "train.log").string(), ", report ", (log.dir / "report.html").string(),
+                   ", TensorBoard: tensorboard --logdir ", log.dir.string()));
+  }
   if (const std::string failure = sync(); !failure.empty()) log::warning(failure);
   log.report_failures();
 }

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <deque>
 
-#include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/data_memory.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -36,14 +35,6 @@ class NodeDataMemory final : public DataMemory {
   std::vector<std::shared_ptr<NodeMemory>> memory_;
 };
 
-/// The keys [data] of a configuration, on which the arrays of its data set depend.
-std::string data_section(const RunConfig& config) {
-  std::string section;
-  for (const IniEntry& entry : read_ini(config.text, "the configuration"))
-    if (entry.key.starts_with("data.")) section += ini_line(entry.key, entry.value);
-  return section;
-}
-
 }  // namespace
 
 std::unique_ptr<DataMemory> make_node_data_memory(World& world, const RowOptions& options) {
@@ -51,13 +42,15 @@ std::unique_ptr<DataMemory> make_node_data_memory(World& world, const RowOptions
 }
 
 SharedData::SharedData(World& world, const RunConfig& config)
-    : section_(data_section(config)), memory_(make_node_data_memory(world, config.row_options())) {
+    : memory_(make_node_data_memory(world, config.row_options())) {
   const std::unique_ptr<Task> task = load_task(world, config, *memory_);
   world.together("choosing the metric", [&] { decides_ = deciding_metric(config, *task); });
 }
 
 std::shared_ptr<DataMemory> SharedData::for_training(World& part, const RunConfig& config) const {
-  if (memory_->has_data_set() && memory_->rows().whole() && data_section(config) == section_) return memory_;
+  const bool own =
+      std::ranges::any_of(config.searched, [](const auto& change) { return change.first.starts_with("data."); });
+  if (!own && memory_->has_data_set() && memory_->rows().whole()) return memory_;
   return make_node_data_memory(part, config.row_options());
 }
 

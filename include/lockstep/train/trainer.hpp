@@ -117,12 +117,11 @@ class SharedData {
   SharedData(World& world, const RunConfig& config);
   /// The metric that selects the best weights, and whether larger values are better.
   const Metric& decides() const { return decides_; }
-  /// The memory for a training of some of the ranks: with the DataMemory::data_set() if there is one, its [data] is the
-  /// same and every node has all rows, otherwise as make_node_data_memory().
+  /// The memory for a trial on some of the ranks: with the DataMemory::data_set() if there is one, the search changes
+  /// no key of [data] and every node has all rows, otherwise as make_node_data_memory().
   std::shared_ptr<DataMemory> for_training(World& part, const RunConfig& config) const;
 
  private:
-  std::string section_;  ///< the keys [data]
   std::shared_ptr<DataMemory> memory_;
   Metric decides_;
 };

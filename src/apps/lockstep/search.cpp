@@ -153,7 +153,7 @@ std::vector<std::size_t> Search::ranking(const TrainingEnds& ends) const {
   return order;
 }
 
-double importance(const std::vector<double>& places, const std::vector<double>& results, bool in_bins) {
+std::optional<double> importance(const std::vector<double>& places, const std::vector<double>& results, bool in_bins) {
   constexpr double kBins = 4;
   const std::size_t n = results.size();
   std::vector<double> ranks;  // equal results share the mean of their ranks
@@ -173,7 +173,8 @@ double importance(const std::vector<double>& places, const std::vector<double>& 
   for (const auto& [place, group] : groups) within += spread(group);
   const std::size_t k = groups.size();
   const double total = n > 0 ? spread(ranks) : 0;
-  if (n <= k || total <= 0) return 0;
+  if (n <= k) return {};
+  if (total <= 0) return 0;
   return std::max(0.0, 1 - within / static_cast<double>(n - k) / (total / static_cast<double>(n - 1)));
 }
 

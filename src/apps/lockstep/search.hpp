@@ -69,8 +69,10 @@ class Search {
 ///
 ///   1 - (S_within / (n - k)) / (S_total / (n - 1)),   k groups of n ranks;   0 where this is negative
 ///
+/// None if k = n: then no group has a variance of its own.
+///
 /// places  of the key's value, in [0, 1];  results  one per place
 /// source  Kelley 1935, "An unbiased correlation ratio measure"
-double importance(const std::vector<double>& places, const std::vector<double>& results, bool in_bins);
+std::optional<double> importance(const std::vector<double>& places, const std::vector<double>& results, bool in_bins);
 
 }  // namespace lockstep::apps

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "apps/lockstep/campaign.hpp"
 #include "apps/lockstep/commands.hpp"
@@ -130,8 +131,8 @@ class Summary {
   }
 
   /// By key; from the first rung, which all configurations have in common.
-  std::vector<std::pair<std::string, double>> importances() const {
-    std::vector<std::pair<std::string, double>> all;
+  std::vector<std::pair<std::string, std::optional<double>>> importances() const {
+    std::vector<std::pair<std::string, std::optional<double>>> all;
     for (std::size_t k = 0; k < search_.ranges().size(); ++k) {
       std::vector<double> places, values;
       for (std::size_t c = 0; c < search_.size(); ++c) {
@@ -150,7 +151,8 @@ class Summary {
         .title = "Importance: share of the variance of the ranks (main effects, Kelley's epsilon squared)",
         .columns = {"key", "share"},
         .rows = {}};
-    for (const auto& [key, share] : importances()) table.rows.push_back({key, printed("%.3f", share)});
+    for (const auto& [key, share] : importances())
+      table.rows.push_back({key, share ? printed("%.3f", *share) : "not estimable: each value was tried once"});
     return table;
   }
 
@@ -205,7 +207,7 @@ class Summary {
       }
       ranking.push_back(std::move(place));
     }
-    for (const auto& [key, share] : importances()) shares[key] = share;
+    for (const auto& [key, share] : importances()) shares[key] = share ? Json(*share) : Json();
     return {{"metric", metric_.name},
             {"larger_is_better", metric_.larger_is_better},
             {"importance", shares},

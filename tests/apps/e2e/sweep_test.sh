@@ -41,6 +41,8 @@ grep -q '"interval_95"' grid-1/sweep.json || fail "no interval over the seeds"
 # --- the best configuration is compared with that of the file over the seeds
 cp base.ini paired.ini && printf '[optim]\nlr = 0.001\n[sweep]\noptim.lr = choice(0.001, 0.01)\nseed = range(3)\n' >>paired.ini
 ok "$LOCKSTEP" sweep --config paired.ini --run-dir paired
+says 'not estimable: each value was tried once'
+grep -q '"optim.lr": null' paired/sweep.json || fail "the importance of two values is a number"
 ok "$LOCKSTEP" $(grep -o 'compare --split val .*' last.err)
 says 'B - A +0, 1, 2 '
 
