@@ -103,28 +103,37 @@ T exponentials(T* s, std::int64_t n, T scale, T& largest) {
   return total<T>(sum + e);
 }
 
-/// Drops elements of a head's weights, or of their gradient, row by row.
+/// Drops elements of a head's weights, or of their gradient.
 template <class T>
 class WeightDropout {
  public:
-  explicit WeightDropout(const AttentionHead<T>& head) : head_(head) {}
-  void row(std::int64_t i, T* row) {
-    const auto at = static_cast<std::uint64_t>(i);
+  explicit WeightDropout(const AttentionHead<T>& head)
+      : head_(head),
+        shift_(__builtin_ctzll(head.group_rows)),
+        in_group_(static_cast<std::int64_t>(head.group_rows) - 1) {}
+  /// The rows from i on that share a group of draws; without dropout all.
+  std::int64_t together(std::int64_t i) const { return head_.drop ? in_group_ + 1 - (i & in_group_) : head_.time; }
+  void rows(std::int64_t i, std::int64_t count, T* row, std::int64_t stride) {
     if (!head_.drop) return;
-    if (head_.group_rows == 1)
-      return dropout_row<T>(head_.time, row, nullptr, row, head_.key, head_.first_group + at * head_.row_groups,
-                            head_.rate);
-    const std::uint64_t group = at / head_.group_rows;
-    if (group != held_) {
-      drawn_.draw(head_.key, head_.first_group + group);
-      held_ = group;
+    for (const std::int64_t end = i + count; i < end; ++i, row += stride) {
+      const auto at = static_cast<std::uint64_t>(i), group = at >> shift_;
+      if (in_group_ == 0) {
+        dropout_row<T>(head_.time, row, nullptr, row, head_.key, head_.first_group + at * head_.row_groups, head_.rate);
+        continue;
+      }
+      if (group != held_) {
+        drawn_.draw(head_.key, head_.first_group + group);
+        held_ = group;
+      }
+      drop_by<T>(drawn_.draws() + ((i & in_group_) * 2 * kGroupWords >> shift_), head_.time, row, nullptr, row,
+                 head_.rate);
     }
-    drop_by<T>(drawn_.draws() + at % head_.group_rows * (2 * kGroupWords / head_.group_rows), head_.time, row, nullptr,
-               row, head_.rate);
   }
 
  private:
   const AttentionHead<T>& head_;
+  const int shift_;  ///< group_rows is a power of two
+  const std::int64_t in_group_;
   GroupDraws drawn_;
   std::uint64_t held_ = ~std::uint64_t{0};
 };
@@ -144,20 +153,20 @@ void forward(const AttentionHead<T>& head) {
   for (std::int64_t first = 0; first < time; first += height) {
     const std::int64_t rows = smaller(height, time - first);
     multiply<T, false>(rows, scores, score_stride, head.q + first * head.stride, head.stride, keys, false);
-    T inverse[kTileRows];
-    for (std::int64_t r = 0; r < rows; ++r) {
-      T largest;
-      const T sum = exponentials(scores + r * score_stride, time, head.scale, largest);
-      inverse[r] = 1 / sum;
-      dropout.row(first + r, scores + r * score_stride);
-      if (head.lse) head.lse[first + r] = head.scale * largest + std::log(sum);
-    }
+    // Step by step for all rows, so that the processor overlaps their sums and quotients.
+    T sum[kTileRows], largest[kTileRows];
+    for (std::int64_t r = 0; r < rows; ++r)
+      sum[r] = exponentials(scores + r * score_stride, time, head.scale, largest[r]);
+    dropout.rows(first, rows, scores, score_stride);
+    for (std::int64_t r = 0; r < rows && head.lse; ++r)
+      head.lse[first + r] = head.scale * largest[r] + std::log(sum[r]);
     multiply<T, false>(rows, head.y + first * head.y_stride, head.y_stride, scores, score_stride, values, false);
     for (std::int64_t r = 0; r < rows; ++r) {
       T* y = head.y + (first + r) * head.y_stride;
+      const Vec<T> inverse = splat(1 / sum[r]);
       for (std::int64_t c = 0; c < width; c += kLanes<T>) {
         const Lanes<T> lanes(smaller(kLanes<T>, width - c));
-        store(y + c, load(y + c, lanes) * splat(inverse[r]), lanes);
+        store(y + c, load(y + c, lanes) * inverse, lanes);
       }
     }
   }
@@ -228,12 +237,16 @@ void backward(const AttentionHead<T>& head) {
       T* dp = products + i * score_stride;
       multiply<T, false>(count, s, score_stride, q + i * head.stride, head.stride, keys, false);
       multiply<T, false>(count, dp, score_stride, dy + i * head.y_stride, head.y_stride, values, false);
-      for (std::int64_t r = 0; r < count; ++r) {
-        const std::int64_t row = (i + r) * head.y_stride;
-        dropout.row(first + i + r, dp + r * score_stride);
-        score_gradients(s + r * score_stride, dp + r * score_stride, score_stride, head.scale, head.lse[first + i + r],
-                        dot(dy + row, y + row, width));
-        dropout.row(first + i + r, s + r * score_stride);
+      for (std::int64_t r = 0, these = 0; r < count; r += these) {  // rows with the same draws, step by step
+        these = smaller(count - r, dropout.together(first + i + r));
+        T *const at = s + r * score_stride, *const dat = dp + r * score_stride;
+        dropout.rows(first + i + r, these, dat, score_stride);
+        for (std::int64_t j = 0; j < these; ++j) {
+          const std::int64_t row = (i + r + j) * head.y_stride;
+          score_gradients(at + j * score_stride, dat + j * score_stride, score_stride, head.scale,
+                          head.lse[first + i + r + j], dot(dy + row, y + row, width));
+        }
+        dropout.rows(first + i + r, these, at, score_stride);
       }
       multiply<T, false>(count, head.dq + (first + i) * head.stride, head.stride, dp, score_stride, key_rows, head.add);
     }

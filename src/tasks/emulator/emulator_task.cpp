@@ -49,6 +49,7 @@ void normalise(Arena& host, const RowArray& from, const std::vector<double>& mea
   }
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const float* row = from.row<float>(rows[r]);
+#pragma omp simd
     for (std::int64_t c = 0; c < columns; ++c) to[c] = (static_cast<T>(row[c]) - m[c]) / s[c];
     to += columns;
   }
@@ -324,14 +325,17 @@ const DrawnShard& EmulatorTask::draw_rows(Arena& host, const ops::RowDraw& order
     return *new (host.allocate(sizeof(Batch))) Batch{{.weight = weight, .rows = rows}};
   }
   const auto rows = host.array<std::int64_t>(shard.count);
-  // The rows of a shuffled epoch are scattered in memory. Two passes prefetch all of them, so that the lookups do not
-  // wait for one another.
-  for (std::int64_t i = 0; i < shard.count; ++i) {
-    const std::int64_t position = order(i);
-    data_.prefetch_row_of(position);
-    rows[i] = position;
-  }
-  for (std::int64_t& row : rows) {
+  // The rows of a shuffled epoch are scattered in memory. A row's number is looked up kAhead samples after its position
+  // is drawn, so that neither waits for memory.
+  constexpr std::int64_t kAhead = 16;
+  for (std::int64_t i = 0; i < shard.count + kAhead; ++i) {
+    if (i < shard.count) {
+      const std::int64_t position = order(i);
+      data_.prefetch_row_of(position);
+      rows[i] = position;
+    }
+    if (i < kAhead) continue;
+    std::int64_t& row = rows[i - kAhead];
     row = data_.row_of(Split::train, row);
     const float* x = data_.x.row<float>(row);
     __builtin_prefetch(x);

@@ -65,8 +65,9 @@ class Arrays {
 
  private:
   void require_fit(bool fits, const std::string& name, std::int64_t value, std::size_t row, const char* order) const {
-    require_data(fits, set_.reading(name), ": ", value, " in row ", row, " does not fit: ", order,
-                 "; rebuild it with lockstep-prep");
+    if (!fits)
+      throw Error(Fault::data, join(set_.reading(name), ": ", value, " in row ", row, " does not fit: ", order,
+                                    "; rebuild it with lockstep-prep"));
   }
   template <class T, class Check>
   std::span<const T> place(const std::string& name, std::int64_t count, const Check& check) {
