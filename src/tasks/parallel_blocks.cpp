@@ -7,9 +7,8 @@ namespace lockstep {
 
 void parallel_blocks(Device device, DType dtype, int threads, std::int64_t count, std::int64_t block,
                      const std::function<void(Tape& tape, std::int64_t first, std::int64_t count)>& work) {
-  if (device.is_cuda()) threads = 1;  // one thread is enough for a GPU
   std::exception_ptr error;
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(device.is_cuda() ? 1 : threads)  // one thread is enough for a GPU
   {
     Stream stream(device);
     Arena arena(device);

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"

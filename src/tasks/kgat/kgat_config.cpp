@@ -152,7 +152,7 @@ KgatTask::Options KgatConfig::resolved(DType dtype) const {
 
 void KgatConfig::check() const {
   const KgatTask::Options options = resolved();
-  RankingMetrics{options.cutoffs};
+  const RankingMetrics metrics{options.cutoffs};  // checks them
   const auto layers = static_cast<std::size_t>(options.arch.layers()), rates = options.message_dropout.size();
   require_usage(rates == 1 || rates == layers, "option model.mess_dropout: ", rates, " rates for the ", layers,
                 " layers of model.conv_dims");

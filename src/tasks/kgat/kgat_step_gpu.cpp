@@ -63,27 +63,28 @@ void KgatStep::start_cf(ops::PairSource source, const ops::PoolDraw* draw, std::
       stage(staged, arena, std::span<const GpuStepRecord>(&next, 1), std::span<const Report>(&report, 1),
             std::span(draw, draw != nullptr ? 1 : 0), source.columns[0], source.columns[1], source.columns[2]);
   place(source, draws, {user, liked, other});
-  run(size, draw != nullptr ? source.table.pool.data() : nullptr, staged, [&] {
-    const ops::PairBatch batch = ops::pair_batch(stream_, arena, source, graph_.nodes);
-    // Rows that are added to the last layer have gradient 0.
-    rows_.build_placed(graph_, net_.arch().layers(), batch.listed, batch.bits);
-    const KgatPropagation::Noise noise = {.message_dropout = options_.message_dropout,
-                                          .node_dropout = options_.node_dropout,
-                                          .seed = options_.seed,
-                                          .step_on_gpu = &record.data()->step};
-    propagation_.begin(&noise);
-    propagation_.forward(rows_, exchange_);
-    const DType dtype = net_.params().dtype();
-    const Shape shape = {std::ssize(batch.rows), net_.arch().final_width()};
-    const Tensor h = allocate(arena, dtype, shape), dh = allocate(arena, dtype, shape);
-    propagation_.gather(batch.rows, h);
-    profile::Span loss("bpr");
-    ops::bpr(stream_, arena, batch.pairs, h, options_.cf_l2, allocate(arena, dtype, {size}), dh, sums_of(reports),
-             half->sums());
-    loss.end();
-    backward_cf({0, shape[0]}, batch.rows, dh);
-    update_cf_->close(stream_, gradients_, reports_of(reports), record.data(), half->gpu(), nullptr);
-  });
+  run(size, draw != nullptr ? source.table.pool.data() : nullptr, staged,
+      [&, half = half, record = record, reports = reports] {
+        const ops::PairBatch batch = ops::pair_batch(stream_, arena, source, graph_.nodes);
+        // Rows that are added to the last layer have gradient 0.
+        rows_.build_placed(graph_, net_.arch().layers(), batch.listed, batch.bits);
+        const KgatPropagation::Noise noise = {.message_dropout = options_.message_dropout,
+                                              .node_dropout = options_.node_dropout,
+                                              .seed = options_.seed,
+                                              .step_on_gpu = &record.data()->step};
+        propagation_.begin(&noise);
+        propagation_.forward(rows_, exchange_);
+        const DType dtype = net_.params().dtype();
+        const Shape shape = {std::ssize(batch.rows), net_.arch().final_width()};
+        const Tensor h = allocate(arena, dtype, shape), dh = allocate(arena, dtype, shape);
+        propagation_.gather(batch.rows, h);
+        profile::Span loss("bpr");
+        ops::bpr(stream_, arena, batch.pairs, h, options_.cf_l2, allocate(arena, dtype, {size}), dh, sums_of(reports),
+                 half->sums());
+        loss.end();
+        backward_cf({0, shape[0]}, batch.rows, dh);
+        update_cf_->close(stream_, gradients_, reports_of(reports), record.data(), half->gpu(), nullptr);
+      });
   end_step(*half, {.step = number, .is_cf = true, .flags = flags_of_all(comm_, flags), .samples = size});
 }
 
@@ -119,27 +120,29 @@ void KgatStep::start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std
             std::span<const LazyNow>(&lazy, 1), std::span(draw, draw != nullptr ? 1 : 0), source.columns[0],
             source.columns[1], source.columns[2], source.columns[3]);
   place(source, draws, {head, relation, tail, other});
-  run(size, draw != nullptr ? source.table.pool.data() : nullptr, staged, [&] {
-    const ops::TripleBatch batch = ops::triple_batch(stream_, arena, source, graph_.relations, KgBatch::kChunk);
-    RowsNow tables[] = {
-        {&net_.embedding(), batch.rows}, {&net_.matrices(), batch.relations}, {&net_.translations(), batch.relations}};
-    adam_kg_.enqueue_catch_up(tables, now.data());
-    const DType dtype = net_.params().dtype();
-    const auto chunks = std::ssize(batch.samples.chunks);
-    const auto sums = arena.array<ops::RankingSums>(chunks);
-    const ChunkResults results = {.rows = allocate(arena, dtype, {std::ssize(batch.rows), d}),
-                                  .relations = allocate(arena, dtype, {chunks, d * k + k}),
-                                  .sums = sums};
-    compute_chunks(batch.samples, {0, chunks}, results);
-    ops::sum_rankings(stream_, sums_of(reports), half->sums(), sums);
-    const Tensor flat = sum_chunks(arena, results, {batch.ptr, batch.places}, batch.relation_chunks);
-    half->kg_gradient = kg_gradient_;
-    tables[0].gradient = kg_gradient_.nodes;
-    tables[1].gradient = kg_gradient_.matrices;
-    tables[2].gradient = kg_gradient_.translations;
-    update_kg_->decide(stream_, flat, reports_of(reports), record.data(), half->gpu());
-    adam_kg_.enqueue_update(tables, now.data(), update_kg_->now());
-  });
+  run(size, draw != nullptr ? source.table.pool.data() : nullptr, staged,
+      [&, half = half, record = record, reports = reports, now = now] {
+        const ops::TripleBatch batch = ops::triple_batch(stream_, arena, source, graph_.relations, KgBatch::kChunk);
+        RowsNow tables[] = {{&net_.embedding(), batch.rows},
+                            {&net_.matrices(), batch.relations},
+                            {&net_.translations(), batch.relations}};
+        adam_kg_.enqueue_catch_up(tables, now.data());
+        const DType dtype = net_.params().dtype();
+        const auto chunks = std::ssize(batch.samples.chunks);
+        const auto sums = arena.array<ops::RankingSums>(chunks);
+        const ChunkResults results = {.rows = allocate(arena, dtype, {std::ssize(batch.rows), d}),
+                                      .relations = allocate(arena, dtype, {chunks, d * k + k}),
+                                      .sums = sums};
+        compute_chunks(batch.samples, {0, chunks}, results);
+        ops::sum_rankings(stream_, sums_of(reports), half->sums(), sums);
+        const Tensor flat = sum_chunks(arena, results, {batch.ptr, batch.places}, batch.relation_chunks);
+        half->kg_gradient = kg_gradient_;
+        tables[0].gradient = kg_gradient_.nodes;
+        tables[1].gradient = kg_gradient_.matrices;
+        tables[2].gradient = kg_gradient_.translations;
+        update_kg_->decide(stream_, flat, reports_of(reports), record.data(), half->gpu());
+        adam_kg_.enqueue_update(tables, now.data(), update_kg_->now());
+      });
   kg_gradient_ = half->kg_gradient;
   end_step(*half, {.step = number, .is_cf = false, .flags = flags_of_all(comm_, flags), .samples = size});
 }
