@@ -86,7 +86,7 @@ std::pair<std::string, std::string> HrmTask::picture() const {
   const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(data_.seq_len))));
   if (size(Split::test) == 0 || side * side != data_.seq_len) return {};
   const auto cells = static_cast<std::size_t>(data_.seq_len);
-  const auto& [inputs, labels, ids] = pictured_;
+  const auto &inputs = pictured_.inputs, &labels = pictured_.labels;
   std::vector<std::int32_t> before;
 
   const bool arc = data_.task == "arc";
@@ -104,7 +104,7 @@ std::pair<std::string, std::string> HrmTask::picture() const {
   OwnTape tape(network_.params());
   std::int64_t settled = 0;
   solve(
-      tape, inputs, ids, options_.eval_segments,
+      tape, inputs, pictured_.identifiers, options_.eval_segments,
       [&](std::int64_t, std::int64_t segment, std::span<const std::int32_t> tokens, double q_halt, double q_continue) {
         if (std::equal(tokens.begin(), tokens.end(), before.begin(), before.end())) return true;
         before.assign(tokens.begin(), tokens.end());
