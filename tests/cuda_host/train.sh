@@ -222,11 +222,12 @@ fi
 
 if section stalled && [ "$gpus" -gt 1 ]; then
   # One rank is killed or stopped during the training: the other one saves the last copy of the state and ends the job,
-  # or, without copies, ends it also if NCCL's abort hangs. It says where it waited. Evaluations, checkpoints, log records and graphs use MPI, not NCCL: the signal follows the first log record at
+  # or, without copies, ends it also if NCCL's abort hangs. It says where it waited. Evaluations, checkpoints, log records,
+  # graphs and the choice of the steps between two copies use MPI, not NCCL: the signal follows the first log record at
   # once, so that it finds the rank in one of the 200 steps up to the next one.
   # The average of the weights is freed before NCCL's communicator, and that waits for the collectives in progress.
   for how in killed stopped hangs; do
-    hangs='' signal=STOP copies=-1
+    hangs='' signal=STOP copies=5
     [ $how != killed ] || signal=KILL
     [ $how != hangs ] || hangs=LOCKSTEP_CUDA_HOST_ABORT_HANGS=1 copies=0
     options=(--threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --checkpoint.partner_steps $copies

@@ -41,5 +41,5 @@ job 0 11 WALLTIME=10:00:00 SITE=tcp RUN_DIR=runs/tcp
 same_model whole/checkpoints/final.h5 runs/tcp/checkpoints/final.h5
 run 0 env PBS_JOBID=12.head WALLTIME=10:00:00 DATA=data.h5 CONFIG=configs/emulator-icecolumn.ini RUN_DIR=runs/seeds \
   TRAIN_FLAGS="$flags --sweep.seed=range(2)" bash slurm/sweep.pbs
-exists runs/seeds/{trial-1,trial-2}/report.html runs/seeds/best.ini
+exists runs/seeds/{trial-1,trial-2}/metrics.jsonl runs/seeds/{report.html,best.ini}
 passed "stopped at its time limit, submitted again, the same weights; bad data refused; site files"
