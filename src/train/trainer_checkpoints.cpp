@@ -90,7 +90,7 @@ void Trainer::Impl::keep_best(const Metric& decides, bool better) {
 }
 
 void Trainer::Impl::write_best(const CheckpointCopy& weights, std::int64_t place, std::int64_t step) const {
-  folder->set_best_aside();
+  if (!resumed_from.empty() || !folder->candidates().empty()) folder->set_best_aside();
   folder->make_room_for_best(place, config.checkpoint.best_keep, step);
   weights.write(folder->best_file(place));
 }
