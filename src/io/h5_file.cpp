@@ -22,8 +22,7 @@ const fs::path& H5File::path() const { return handle_->path; }
 const h5::Contents* H5File::written() const { return handle_->written ? &*handle_->written : nullptr; }
 
 h5::Id h5::plain_object(hid_t kind) {
-  constexpr unsigned kCompact =
-      64;  // the default of 8 makes an index of every larger list, slower to write and to read
+  constexpr unsigned kCompact = 64;  // with the default, 8, longer lists get an index, slower to write and to read
   h5::Id creation(H5Pcreate(kind), H5Pclose);
   H5Pset_obj_track_times(creation, false);
   H5Pset_attr_phase_change(creation, kCompact, kCompact);

@@ -396,8 +396,9 @@ void RunLog::finish(std::string_view outcome) {
   log.finished = true;
   log.train_log.append(log.stamped(outcome));
   log.print(std::string(outcome));
-  // The page of a short trial would cost as much as its training; the report of the search has its results.
-  if (log.facts.searched.empty() || log.clock.seconds() >= kReportInterval) {
+  // The page of a short trial would cost as much as its training; the report of the search has its results. An earlier
+  // start of the trial may have written one, which would then be of a run that goes on.
+  if (log.facts.searched.empty() || log.clock.seconds() >= kReportInterval || fs::exists(log.dir / "report.html")) {
     made(log.dir / "report.html", "this page");
     write_report();
     log.print(join("log ", (log.dir / "train.log").string(), ", report ", (log.dir / "report.html").string(),
