@@ -164,15 +164,15 @@ def bars(p, left, top, groups, series, scale, height, unit):
 
 def scaling():
     """Strong and weak scaling on two cores, and the share of a step that waits on slow links."""
-    p = Picture("scaling.svg", 1180, 330, "Speed on two ranks, and waiting for messages over slow links")
-    p.text(20, 20, "Times as fast as one thread (goal of two ranks: 1.85)", "head")
+    p = Picture("scaling.svg", 1180, 660, "Speed on two ranks, and waiting for messages over slow links")
+    p.text(20, 20, "Times as fast as one thread (goal of two ranks: 1.85), on Zen 5 and Zen 4", "head")
     groups = [(row[0].split(",")[0], [number(cell) for cell in row[3:6]])
               for row in table("Ranks, threads and size of the data", "training step | batch | samples/s")]
     series = [("2 threads", GREY), ("2 ranks, same batch for all (strong scaling)", BLUE),
               ("2 ranks, same batch each (weak scaling)", GREEN)]
     end = bars(p, 26, 50, groups, series, 2.0, 190, ".2f")
     p.line(20, 50 + 190 * (1 - 1.85 / 2), end, 50 + 190 * (1 - 1.85 / 2), False, "4 3")
-    p.text(640, 20, "% of a step that waits, nodes with links of 1 Gbit/s, busy machine", "head")
+    p.text(20, 350, "% of a step that waits, nodes with links of 1 Gbit/s, busy machine", "head")
     found = {}
     for row in table("Strong and weak scaling over nodes", "training step | batch | nodes"):
         if number(row[4]) is not None:
@@ -180,7 +180,7 @@ def scaling():
     groups = [(name, [v["2"][0], v["2"][1], v["4"][0], v["4"][1]]) for name, v in found.items()]
     series = [("2 nodes, same batch for all", BLUE), ("2 nodes, same batch each", GREEN),
               ("4 nodes, same batch for all", ORANGE), ("4 nodes, same batch each", GREY)]
-    bars(p, 646, 50, groups, series, 100, 190, ".0f")
+    bars(p, 26, 380, groups, series, 100, 190, ".0f")
     p.save()
 
 
