@@ -56,18 +56,20 @@ configure:
 build: configure  ## the programs and libraries, in build/bin and build/lib
 	@cmake --build $(BUILD) -j $(JOBS) --target $(TARGETS)
 
-cuda:  ## the programs with the CUDA path, in build/cuda/bin: needs the CUDA Toolkit and NCCL
-	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF"
+# Beside $(BUILD), not in it: the sources then have the same paths from both folders, and ccache returns what was compiled
+# without CUDA for all layers but device, comm, ops and optim.
+cuda:  ## the programs with the CUDA path, in build-cuda/bin: needs the CUDA Toolkit and NCCL
+	@$(MAKE) --no-print-directory build BUILD=$(BUILD)-cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF"
 
-# In a folder of its own: the tests check gradients in fp64, so nearly every kernel is compiled with other options.
+# Not in the same folder: the tests check gradients in fp64, so nearly every kernel is compiled with other options.
 cuda-tests:
-	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda-tests TARGETS=gpu_programs CMAKE_ARGS="-DLOCKSTEP_CUDA_TYPES=fp32,fp64,bf16,fp16 $(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"
+	@$(MAKE) --no-print-directory build BUILD=$(BUILD)-cuda-tests TARGETS=gpu_programs CMAKE_ARGS="-DLOCKSTEP_CUDA_TYPES=fp32,fp64,bf16,fp16 $(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"
 
 gpu-check: cuda-tests  ## on a machine with a GPU: compute-sanitizer, reference files, trainings, speed; gpu-check/gpu-check.md
-	@tests/gpu/check.sh --bin $(BUILD)/cuda-tests/bin $(GPU_CHECK)
+	@tests/gpu/check.sh --bin $(BUILD)-cuda-tests/bin $(GPU_CHECK)
 
 bundle: cuda-tests  ## build/bundle.tar.xz: the CUDA programs and tests with their libraries, for a machine that has none of them
-	@tests/gpu/bundle.sh $(BUNDLE) $(BUILD)/cuda-tests $(BUILD)/bundle.tar.xz
+	@tests/gpu/bundle.sh $(BUNDLE) $(BUILD)-cuda-tests $(BUILD)/bundle.tar.xz
 
 # One architecture, that of H100 and H200.
 gpu-quarter: CMAKE_ARGS += -DCMAKE_CUDA_ARCHITECTURES=90a-real
@@ -134,5 +136,5 @@ docs: build  ## the generated pages, pictures and man pages, from options tables
 	@$(BUILD)/bin/lockstep-prep help --man $(BUILD)/man/man1
 	@python3 docs/reference.py && python3 docs/pictures/draw.py
 
-clean:  ## remove build/ and the demo's output
-	@rm -rf $(BUILD) $(DEMO)
+clean:  ## remove build/, build-cuda/ and the demo's output
+	@rm -rf $(BUILD) $(BUILD)-cuda $(BUILD)-cuda-tests $(DEMO)

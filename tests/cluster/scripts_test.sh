@@ -3,7 +3,7 @@
 # its exit code. Takes seconds and needs no root; the other tests of this folder run the scripts on a real Slurm.
 home=$(cd "$(dirname "$0")/../.." && pwd)
 source "$home/tests/apps/e2e/lib.sh" "$@"
-mkdir -p fake build/bin build/cuda/bin
+mkdir -p fake build/bin build-cuda/bin
 ln -s "$home/slurm" slurm
 ln -s "$home/configs" configs
 # srun drops its own options and starts the program once. The programs record how they were started and exit with $CODE.
@@ -48,7 +48,7 @@ case $(basename "$0") in
 esac
 END
 chmod +x fake/*
-for dir in build/bin build/cuda/bin; do ln -s "$PWD/fake/program" $dir/lockstep; ln -s "$PWD/fake/program" $dir/lockstep-prep; done
+for dir in build/bin build-cuda/bin; do ln -s "$PWD/fake/program" $dir/lockstep; ln -s "$PWD/fake/program" $dir/lockstep-prep; done
 unset LOCKSTEP LOCKSTEP_PREP
 export PATH=$PWD/fake:$PATH SLURM_SUBMIT_DIR=$PWD SLURM_JOB_NAME=job SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=n1
 export SLURM_CPUS_ON_NODE=4 SLURM_ARRAY_TASK_ID=3
@@ -63,7 +63,7 @@ for script in cpu sweep; do
   called '^\S*/build/bin/lockstep-prep check' '^\S*/build/bin/lockstep comm-test' "^\\S*/build/bin/lockstep ${script/cpu/train} "
 done
 job 0 gpu.sbatch
-called '^\S*/build/cuda/bin/lockstep-prep check' '^\S*/build/cuda/bin/lockstep comm-test' '^\S*/build/cuda/bin/lockstep train .*--device cuda'
+called '^\S*/build-cuda/bin/lockstep-prep check' '^\S*/build-cuda/bin/lockstep comm-test' '^\S*/build-cuda/bin/lockstep train .*--device cuda'
 never_called '/build/bin/'
 
 # Without DATA a script uses the data set of the configuration.

@@ -4,7 +4,7 @@
 #   check.sh [--bin DIR] [--output DIR] [--data DIR] [--seconds S] [--steps PATTERNS | --list] [--precisions LIST] [--variants LIST]
 #            [--limit S] [--budget S] [--append] [--jobs N] [--stand-in] [--cases PATTERN]
 #   check.sh --output DIR --merge RESULTS.tsv...     writes DIR/gpu-check.* from the results of several runs; needs no GPU
-#     --bin       folder of the programs (build/cuda-tests/bin)
+#     --bin       folder of the programs (build-cuda-tests/bin)
 #     --output    folder of results.tsv (a line for each step, at once), logs.txt, kernel-times.txt (of the traces), and gpu-check.json
 #                 and gpu-check.md (gpu-check)
 #     --data      folder of prepared files, named as in configs/ (data); missing ones are generated
@@ -114,7 +114,7 @@ if [ -n "$merge" ]; then
   exit
 fi
 
-[ -n "$bin" ] || for bin in "$home/build/cuda-tests/bin" "$home/bin"; do [ -x "$bin/lockstep" ] && break; done
+[ -n "$bin" ] || for bin in "$home/build-cuda-tests/bin" "$home/bin"; do [ -x "$bin/lockstep" ] && break; done
 [ -x "$bin/lockstep" ] || { echo "gpu-check: no $bin/lockstep: make cuda-tests, or --bin" >&2; exit 2; }
 bin=$(cd "$bin" && pwd)
 device=$("$bin/lockstep" info 2>/dev/null | sed -n 's/^ *CUDA  *//p')
