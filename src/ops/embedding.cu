@@ -178,7 +178,7 @@ void embedding_pair_backward(Stream& stream, const Tensor& dtables, const Tensor
   on_cpu(dy, [&]<class T>() {
     const T* from = dy.data<T>();
     const auto add_row = cpu::active_row_kernels<T>().add;
-    for (const std::int32_t id : ids.first(static_cast<std::size_t>(rows.used())))
+    for (const std::int32_t id : ids.first(rows.used()))
       for (const std::int64_t side : {0, 1}) {
         add_row(columns, dtables.data<T>() + (side * table_rows + id) * columns, from, T{1});
         from += columns;

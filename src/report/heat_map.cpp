@@ -80,7 +80,7 @@ class Canvas {
     if (width > square) return;
     for (std::size_t d = 0; d < text.size(); ++d)
       for (std::size_t bit = 0; bit < 15; ++bit) {
-        if (!(kDigits[static_cast<std::size_t>(text[d] - '0')] >> (14 - bit) & 1u)) continue;
+        if (!(kDigits[text[d] - '0'] >> (14 - bit) & 1u)) continue;
         fill(x0 + (square - width) / 2 + (4 * d + bit % 3) * kScale, y0 + (square - 5 * kScale) / 2 + bit / 3 * kScale,
              kScale, kScale, colour);
       }

@@ -68,7 +68,7 @@ Interval paired_bootstrap(std::span<const double> a, std::span<const double> b, 
   const auto n = static_cast<double>(a.size());
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   if (a.size() == 1) return {sum, kNone, kNone};
-  std::vector<double> means(static_cast<std::size_t>(resamples));
+  std::vector<double> means(resamples);
   for (std::int64_t r = 0; r < resamples; ++r) {
     const Philox draws(seed, static_cast<std::uint64_t>(r), "bootstrap");
     double total = 0;
@@ -77,7 +77,7 @@ Interval paired_bootstrap(std::span<const double> a, std::span<const double> b, 
       for (std::size_t j = 0; j < std::min<std::size_t>(4, difference.size() - i); ++j)
         total += difference[(std::uint64_t{words[j]} * difference.size()) >> 32];  // the bias is below n / 2^32
     }
-    means[static_cast<std::size_t>(r)] = total / n;
+    means[r] = total / n;
   }
   std::sort(means.begin(), means.end());
   return {sum / n, quantile(means, (1 - level) / 2), quantile(means, (1 + level) / 2)};

@@ -61,7 +61,7 @@ std::vector<RankTime> times_of(const Timeline& t) {
   std::vector<RankTime> times(t.ranks.size());
   const std::map<std::uint32_t, Arrival> last = last_arrivals(t);
   for (const Timeline::Lane& lane : t.lanes) {
-    RankTime& time = times[static_cast<std::size_t>(lane.rank)];
+    RankTime& time = times[lane.rank];
     for (const Timeline::Span& s : lane.spans) {
       if (lane.number == 0 && s.depth == 0) time.training += seconds(s.end_ns - s.begin_ns);
       if (s.kind != Kind::collective) continue;
@@ -69,7 +69,7 @@ std::vector<RankTime> times_of(const Timeline& t) {
       if (s.waited_ns == 0) continue;
       time.waiting += seconds(s.waited_ns);
       time.waits[t.label(s)] += seconds(s.waited_ns);
-      times[static_cast<std::size_t>(last.at(s.number).rank)].delayed_others += seconds(s.waited_ns);
+      times[last.at(s.number).rank].delayed_others += seconds(s.waited_ns);
     }
   }
   return times;

@@ -18,7 +18,7 @@ SampleValues gather_samples(Communicator& comm, const SampleTask& model, Split s
     bytes.push_back((size * of.end / chunks - size * of.begin / chunks) * sums *
                     static_cast<std::int64_t>(sizeof(double)));
   }
-  std::vector<double> all(static_cast<std::size_t>(size * sums));
+  std::vector<double> all(size * sums);
   comm.all_gather_known(std::as_bytes(std::span(mine)), bytes, std::as_writable_bytes(std::span(all)),
                         "values of samples");
   SampleValues result{model.compared_metrics(), {}};
@@ -41,8 +41,7 @@ MetricTable compare_samples(const std::string& name, const SampleValues& model, 
   for (std::size_t m = 0; m < model.names.size(); ++m) {
     const auto found = std::find(other.names.begin(), other.names.end(), model.names[m]);
     if (found == other.names.end()) continue;
-    const std::vector<double>&a = model.values[m],
-          &b = other.values[static_cast<std::size_t>(found - other.names.begin())];
+    const std::vector<double>&a = model.values[m], &b = other.values[found - other.names.begin()];
     require_data(a.size() == b.size(), name, ": the model has ", a.size(), " samples, the other ", b.size(),
                  "; compare networks of one data set");
     const Interval interval = paired_bootstrap(a, b, seed, kResamples, 0.95);

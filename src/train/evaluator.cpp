@@ -33,14 +33,14 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
                      sums = model.sum_count(), block = model.evaluation_block();
   const std::int64_t chunks = evaluation_chunks(sums, used);
   const ShardRange mine = shards_of(chunks, comm.rank(), comm.size());
-  std::vector<double> storage(static_cast<std::size_t>(mine.count() * sums), 0);
+  std::vector<double> storage(mine.count() * sums, 0);
   const auto first_of = [&](std::int64_t chunk) { return size * chunk / chunks; };
   const SampleTask* samples = options.samples;
   std::vector<double> each;  // the sums of this rank's samples
-  if (samples != nullptr) each.resize(static_cast<std::size_t>((first_of(mine.end) - first_of(mine.begin)) * sums));
+  if (samples != nullptr) each.resize((first_of(mine.end) - first_of(mine.begin)) * sums);
   std::vector<std::span<double>> local;
   for (std::int64_t i = 0; i < mine.count(); ++i) {
-    local.push_back(std::span(storage).subspan(static_cast<std::size_t>(i * sums), static_cast<std::size_t>(sums)));
+    local.push_back(std::span(storage).subspan(i * sums, sums));
   }
   const Device device = model.params().device();
   if (device.is_cuda()) threads = 1;  // one thread keeps a GPU busy
@@ -59,7 +59,7 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
 #pragma omp parallel num_threads(threads)
     {
       Stream stream(device);
-      Arena& arena = arenas[static_cast<std::size_t>(omp_get_thread_num())];
+      Arena& arena = arenas[omp_get_thread_num()];
 #pragma omp for schedule(dynamic)
       for (std::int64_t i = first_chunk; i < last_chunk; ++i) {
         try {
@@ -69,7 +69,7 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
             arena.reset();
             Tape tape(stream, arena, model.params().storage(), Tape::Mode::forward);
             const std::int64_t count = std::min(block, end - first);
-            double* to = local[static_cast<std::size_t>(i)].data();
+            double* to = local[i].data();
             if (baseline != nullptr) {
               baseline->evaluate(tape, split, first, count, to);
             } else if (samples != nullptr) {
@@ -111,7 +111,7 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
   }
   if (error) std::rethrow_exception(error);
   if (options.signals != nullptr && !comm.agree(!interrupted(), "signals during the evaluation")) return {};
-  std::vector<double> total(static_cast<std::size_t>(sums));
+  std::vector<double> total(sums);
   tree_all_reduce<double>(comm, chunks, local, total, "evaluation sums");
   if (samples != nullptr) *options.each = gather_samples(comm, *samples, split, chunks, each);
   if (tables) *tables = model.tables(split, total);

@@ -47,7 +47,7 @@ class Words {
 /// The elements of all ranks in rank order, on rank 0. Collective.
 template <class T>
 std::vector<T> collect(Communicator& comm, const std::vector<T>& mine) {
-  std::vector<std::span<const std::byte>> to(static_cast<std::size_t>(comm.size()));
+  std::vector<std::span<const std::byte>> to(comm.size());
   to[0] = std::as_bytes(std::span(mine));
   return values_of<T>(comm.all_to_all(to, "profile").bytes);
 }

@@ -189,7 +189,7 @@ void StagedFile::open_on_node(World& world, const fs::path& source, const std::s
       return;
     }
     for (int r = 0; r < world.size(); ++r) {
-      const std::string& other = names[static_cast<std::size_t>(r)];
+      const std::string& other = names[r];
       const std::size_t space = other.find(' ');
       if (r == world.rank() || other.empty()) continue;
       require_usage(!fs::exists(place / other.substr(space + 1)), option, ": hosts ", world.host(), " and ",

@@ -28,7 +28,7 @@ std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState&
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (epochs.empty() || epochs[i] == std::floor(epochs[i])) losses.push_back(all[i]);
   }
-  const auto loss = [&](std::int64_t k) { return losses[static_cast<std::size_t>(k * kEvery - 1)]; };  // k from 1
+  const auto loss = [&](std::int64_t k) { return losses[k * kEvery - 1]; };  // k from 1
   std::int64_t count = 0;
   for (std::int64_t k = 3; k * kEvery <= std::ssize(losses); ++k) {
     const double change = (loss(k) - loss(k - 2)) / loss(k - 2);

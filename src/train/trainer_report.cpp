@@ -149,10 +149,10 @@ void Trainer::Impl::gather(StepRecord& record, const GpuReading& gpu) {
     double compute;
     GpuReading gpu;
   };
-  std::vector<OfRank> all(static_cast<std::size_t>(world.size()));
-  all[static_cast<std::size_t>(world.rank())] = {interval.compute, gpu};
+  std::vector<OfRank> all(world.size());
+  all[world.rank()] = {interval.compute, gpu};
   if (world.size() > 1) {
-    const OfRank mine = all[static_cast<std::size_t>(world.rank())];
+    const OfRank mine = all[world.rank()];
     comm.all_gather_known(std::as_bytes(std::span(&mine, 1)),
                           std::vector<std::int64_t>(all.size(), std::int64_t{sizeof mine}),
                           std::as_writable_bytes(std::span(all)), "seconds and GPUs of the ranks");

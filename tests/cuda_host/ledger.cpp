@@ -260,7 +260,7 @@ void count_access(const void* address, std::size_t size, bool writes) {
       at == launch.last_end && writes == launch.last_wrote && reinterpret_cast<std::uintptr_t>(at) % 16 != 0;
   launch.last_end = at + size;
   launch.last_wrote = writes;
-  if (!continues) ++(shared ? launch.shared_accesses : launch.accesses)[static_cast<std::size_t>(thread_number)];
+  if (!continues) ++(shared ? launch.shared_accesses : launch.accesses)[thread_number];
   if (shared) return;
   Shadow& shadow = device ? k->device : k->pinned;
   touch(launch, shadow, k->block, shadow.offset(at), size, writes, device);

@@ -133,16 +133,16 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Matr
   static const Tile<T> compute = fastest_tile<T>();
   thread_local std::vector<T> packed_a, packed_b, sums;
   const std::int64_t n_round = round_up(n, kColumns<T>), m_round = round_up(m, kRows);
-  sums.assign(static_cast<std::size_t>(m_round * n_round), T(0));
+  sums.assign(m_round * n_round, T(0));
   for (std::int64_t p = 0; p < k; p += kDepth) {
     const std::int64_t depth = std::min(kDepth, k - p);
-    packed_b.assign(static_cast<std::size_t>(n_round * depth), T(0));
+    packed_b.assign(n_round * depth, T(0));
     for (std::int64_t j = 0; j < n; j += kColumns<T>)
       load<T>(b, p, j, depth, std::min(kColumns<T>, n - j), packed_b.data() + j * depth, kColumns<T>, 1);
     if (digits == Digits::tf32) round_to_tf32(packed_b);
     for (std::int64_t i0 = 0; i0 < m; i0 += kPackedRows) {
       const std::int64_t rows = std::min(kPackedRows, m - i0);
-      packed_a.assign(static_cast<std::size_t>(round_up(rows, kRows) * depth), T(0));
+      packed_a.assign(round_up(rows, kRows) * depth, T(0));
       for (std::int64_t i = 0; i < rows; i += kRows)
         load<T>(a, i0 + i, p, std::min(kRows, rows - i), depth, packed_a.data() + i * depth, 1, kRows);
       if (digits == Digits::tf32) round_to_tf32(packed_a);
@@ -156,7 +156,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Matr
     const T shift = bias ? load<T>(bias, d.type, i) : T(0);
     for (std::int64_t j = 0; j < n; ++j) {
       const std::int64_t tile_begin = i / kRows * kRows * n_round + j / kColumns<T> * kColumns<T> * kRows;
-      T value = alpha * sums[static_cast<std::size_t>(tile_begin + i % kRows * kColumns<T> + j % kColumns<T>)];
+      T value = alpha * sums[tile_begin + i % kRows * kColumns<T> + j % kColumns<T>];
       if (beta != 0) value += beta * load<T>(c.data, c.type, i * c.row_stride + j * c.column_stride);
       store<T>(d, i, j, value + shift);
     }

@@ -36,10 +36,8 @@ EmulatorData synthetic_data(const SyntheticRows& size, std::uint64_t seed, DataM
   });
   const std::int64_t held_out = std::min<std::int64_t>(n / 10, 1000);
   data.count = {n - held_out, held_out, 0};
-  data.moments = {std::vector<double>(static_cast<std::size_t>(n_in), 0.0),
-                  std::vector<double>(static_cast<std::size_t>(n_in), 1.0),
-                  std::vector<double>(static_cast<std::size_t>(n_out), 0.0),
-                  std::vector<double>(static_cast<std::size_t>(n_out), 0.7)};
+  data.moments = {std::vector<double>(n_in, 0.0), std::vector<double>(n_in, 1.0), std::vector<double>(n_out, 0.0),
+                  std::vector<double>(n_out, 0.7)};
   EmulatorVariables& v = data.variables;
   for (std::int64_t i = 0; i < n_in; ++i) v.input_names.push_back(join("in", i));
   for (std::int64_t o = 0; o < n_out; ++o) v.output_names.push_back(join("out", o));
@@ -73,7 +71,7 @@ OperatorMeasurement measure_operator(World& world, const EmulatorTask& model, Op
   options.threads = threads;
   const EmulatorOperators<float> operators(model.emulator(), options);
   std::vector<std::byte> workspace(operators.workspace_bytes(call));
-  std::vector<float> result(static_cast<std::size_t>(rows * n_out * (jacobian ? n_in : 1)));
+  std::vector<float> result(rows * n_out * (jacobian ? n_in : 1));
   const StateView<const float> x{data.x.row<float>(begin), n_in, 1};
   const auto sweep = [&] {
     if (jacobian) {

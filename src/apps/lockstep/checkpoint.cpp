@@ -62,7 +62,7 @@ int verify(const std::vector<std::string>& files) {
 std::vector<double> numbers(const CheckpointReader& reader, const std::string& array) {
   const H5Type type = reader.info(array).type;
   const auto read = [&]<class T>() {
-    std::vector<T> values(static_cast<std::size_t>(reader.info(array).elements()));
+    std::vector<T> values(reader.info(array).elements());
     reader.read_into<T>(array, values);
     return std::vector<double>(values.begin(), values.end());
   };

@@ -113,7 +113,7 @@ NamedArrays arrays_below(const CheckpointReader& reader, const std::string& grou
   NamedArrays out;
   for (const std::string& path : reader.arrays(group)) {
     const H5Info info = reader.info(path);
-    std::vector<double> values(static_cast<std::size_t>(info.elements()));
+    std::vector<double> values(info.elements());
     reader.read_into<double>(path, values);
     NamedArray& array = out.arrays.emplace_back();
     array.name = path.substr(group.size() + 1);

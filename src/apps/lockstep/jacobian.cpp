@@ -29,7 +29,7 @@ std::vector<std::uint8_t> active_inputs(const Arguments& a, const TrainedEmulato
   for (const std::string& name : a.background_only) {
     const auto at = std::find(names.begin(), names.end(), name);
     require_usage(at != names.end(), "option background-only = ", name, ": the emulator has no such input");
-    active[static_cast<std::size_t>(at - names.begin())] = 0;
+    active[at - names.begin()] = 0;
   }
   return active;
 }
@@ -121,8 +121,7 @@ class Run {
     if (mask_.dataset) mask = rows_->read<T>("/mask", first, count, 0);
     if (mask_.flags)
       for (T& value : mask) value = value > 0 || value < 0 ? 1 : 0;  // NaN is outside
-    for (std::int64_t r = 0; mask_.column >= 0 && r < count; ++r)
-      mask.push_back(x[static_cast<std::size_t>(r * in_ + mask_.column)]);
+    for (std::int64_t r = 0; mask_.column >= 0 && r < count; ++r) mask.push_back(x[r * in_ + mask_.column]);
     if (a_.min_abs_latitude > 0) latitude = rows_->read<T>("/lat", first, count, 0);
     const NodeSelection<T> select{mask.empty() ? nullptr : mask.data(), latitude.empty() ? nullptr : latitude.data()};
     const StateView<const T> state{x.data(), in_, 1};
@@ -137,7 +136,7 @@ class Run {
 
     const auto linear = operators_->template linearize<T>(count, state, select);
     const std::vector<T> dx = has_dx_ ? rows_->read<T>("/dx", first, count, in_) : draw(first, count);
-    std::vector<T> tl(static_cast<std::size_t>(count * out_)), ad(static_cast<std::size_t>(count * in_));
+    std::vector<T> tl(count * out_), ad(static_cast<std::size_t>(count * in_));
     require_finite(linear.template tangent<T>({dx.data(), in_, 1}, {tl.data(), out_, 1}), "tangent", "/dx");
     const std::span<double> sums = blocks_.next_block();
     test_adjoint(linear, dx, tl, ad, sums);
@@ -145,7 +144,7 @@ class Run {
       const auto at = static_cast<std::size_t>(r);
       const OperatorOptions& o = operators_->options();
       const bool in_domain = mask.empty() || (mask[at] >= o.mask_min && mask[at] <= o.mask_max);
-      const auto row = std::span(x).subspan(at * static_cast<std::size_t>(in_), static_cast<std::size_t>(in_));
+      const auto row = std::span(x).subspan(at * static_cast<std::size_t>(in_), in_);
       const bool finite = std::ranges::all_of(row, [](T value) { return std::isfinite(value); });
       sums[2] += finite && in_domain && (latitude.empty() || std::abs(latitude[at]) >= o.min_abs_latitude) ? 1 : 0;
       sums[3] += finite ? 0 : 1;
@@ -179,8 +178,8 @@ class Run {
     for (std::int64_t r = first; r < first + count; ++r) {
       const Philox normal(0, 0, "adjoint test", static_cast<std::uint64_t>(r));
       for (std::int64_t i = 0; i < in_; ++i)
-        dx.push_back(static_cast<T>(normal.normal(static_cast<std::uint64_t>(i)) *
-                                    emulator_.network.moments().input_std[static_cast<std::size_t>(i)]));
+        dx.push_back(
+            static_cast<T>(normal.normal(static_cast<std::uint64_t>(i)) * emulator_.network.moments().input_std[i]));
     }
     return dx;
   }

@@ -29,7 +29,7 @@ template <class T>
 double all_reduce_s(Communicator& comm, std::int64_t elements) {
   constexpr int kWarmup = 3, kMost = 200;
   constexpr double kSeconds = 1;
-  std::vector<T> message(static_cast<std::size_t>(elements));
+  std::vector<T> message(elements);
   std::vector<double> times;
   std::int64_t count = kWarmup;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -88,7 +88,7 @@ double quantile(std::vector<double> values, double at) {
   if (values.empty()) return 0;
   const auto index = static_cast<std::ptrdiff_t>(at * static_cast<double>(values.size() - 1) + 0.5);
   std::nth_element(values.begin(), values.begin() + index, values.end());
-  return values[static_cast<std::size_t>(index)];
+  return values[index];
 }
 
 std::int64_t repetitions(Communicator& comm, double each_s, double seconds, std::int64_t least) {

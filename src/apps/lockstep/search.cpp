@@ -49,7 +49,7 @@ void Search::draw() {
     double count = 1;
     for (const SearchRange& range : ranges_) count *= range.count();
     require_size(count);
-    values_.resize(static_cast<std::size_t>(count));
+    values_.resize(count);
     for (std::size_t c = 0; c < values_.size(); ++c) {
       values_[c].resize(ranges_.size());
       std::size_t rest = c;

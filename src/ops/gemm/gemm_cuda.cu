@@ -235,7 +235,7 @@ class Library {
     cublasLtMatmulPreferenceDestroy(preference);
     check(status, "choosing an algorithm");
     std::vector<Algorithm> algorithms;
-    for (const auto& result : std::span(found).first(static_cast<std::size_t>(results)))
+    for (const auto& result : std::span(found).first(results))
       if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kWorkspace)
         algorithms.push_back({result.algo});
     require(!algorithms.empty(), "multiplying matrices of ", key.m, " x ", key.k, " and ", key.k, " x ", key.n,
@@ -307,9 +307,7 @@ class Library {
       best = std::min(best, marks[i + 1].seconds_since(marks[i]));
     }
     const auto fastest = std::ranges::min_element(seconds) - seconds.begin();
-    return algorithms[seconds[static_cast<std::size_t>(fastest)] < kGain * seconds.front()
-                          ? static_cast<std::size_t>(fastest)
-                          : 0];
+    return algorithms[seconds[fastest] < kGain * seconds.front() ? static_cast<std::size_t>(fastest) : 0];
   }
 
   cublasLtHandle_t handle_ = nullptr;

@@ -327,7 +327,7 @@ void sequence_classifier_backward(const Stream& stream, const ClassifierCall<T>&
   using R = real_t<T>;
   const ClassifierSizes& s = call.sizes;
   std::int64_t widest = std::max(s.sequences * s.dim, s.classes);
-  for (std::int64_t l = 0; l < s.hidden_layers; ++l) widest = std::max(widest, s.hidden[static_cast<std::size_t>(l)]);
+  for (std::int64_t l = 0; l < s.hidden_layers; ++l) widest = std::max(widest, s.hidden[l]);
   gpu::launch(
       stream,
       {.grid = s.windows, .block = kHeadThreads, .shared_bytes = static_cast<std::size_t>(2 * widest) * sizeof(R)},

@@ -290,7 +290,7 @@ __device__ void normalise(const Block<T>& b, const R* x, int ld, const T* weight
 template <class T>
 __device__ void load_samples(const Block<T>& b, const ClassifierDropout& d, bool on, std::uint64_t* sm_samples) {
   const int s = static_cast<int>(threadIdx.x);
-  if (on && s < b.sequences) sm_samples[s] = d.sequence_samples[static_cast<std::size_t>(b.first_sequence + s)];
+  if (on && s < b.sequences) sm_samples[s] = d.sequence_samples[b.first_sequence + s];
 }
 
 /// Dropout of arrays (M, width) at one site, keyed by sequence.

@@ -270,9 +270,9 @@ __global__ void __launch_bounds__(kHeadThreads)
                        y, slope);
       if (drop.threshold > 0) {
         constexpr int kGroup = static_cast<int>(gpu::kGroupDraws);
-        const std::uint32_t draw = gpu::LaneDraws(dropout.draws(d.window_samples[static_cast<std::size_t>(window)]),
-                                                  static_cast<std::uint64_t>(c / kGroup), c % kWarp)
-                                       .at(c % kGroup / kWarp);
+        const std::uint32_t draw =
+            gpu::LaneDraws(dropout.draws(d.window_samples[window]), static_cast<std::uint64_t>(c / kGroup), c % kWarp)
+                .at(c % kGroup / kWarp);
         y = drop(y, draw);
         slope = drop(slope, draw);
       }
@@ -307,7 +307,7 @@ void sequence_classifier_forward(const Stream& stream, const ClassifierCall<T>& 
               encoder_forward_kernel<T>, call, plan, gpu::Drop<R>(cpu::DropRate(call.dropout.encoder)),
               WeightDraws(s.time), static_cast<R>(1 / std::sqrt(static_cast<double>(s.head_width))));
   std::int64_t widest = s.sequences * s.dim;
-  for (std::int64_t l = 0; l < s.hidden_layers; ++l) widest = std::max(widest, s.hidden[static_cast<std::size_t>(l)]);
+  for (std::int64_t l = 0; l < s.hidden_layers; ++l) widest = std::max(widest, s.hidden[l]);
   gpu::launch(
       stream,
       {.grid = s.windows, .block = kHeadThreads, .shared_bytes = static_cast<std::size_t>(2 * widest) * sizeof(R)},

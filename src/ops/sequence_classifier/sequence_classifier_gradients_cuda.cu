@@ -207,7 +207,7 @@ void each_product(const ClassifierCall<T>& call, const F& f) {
   else
     add(from.dembedded, kept.patches, m, s.dim, s.patch, places.stem);
   for (std::int64_t l = 0; l < s.layers; ++l) {
-    const ClassifierPlaces::Layer& to = places.layers[static_cast<std::size_t>(l)];
+    const ClassifierPlaces::Layer& to = places.layers[l];
     const std::int64_t first = l * m;
     add(from.dqkv + first * 3 * a, kept.inner + first * s.dim, m, 3 * a, s.dim, to.qkv);
     add(from.dattention + first * s.dim, kept.attended + first * a, m, s.dim, a, to.output);

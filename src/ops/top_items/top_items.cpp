@@ -117,8 +117,7 @@ void pack_codes(ItemCodes& codes, const Tensor& items, const T* rows) {
 #pragma omp parallel
   {
     double norm = 0, part = 0, rest = 0, most_bias = 0;
-    std::vector<std::uint8_t> q(static_cast<std::size_t>(4 * codes.groups),
-                                static_cast<std::uint8_t>(codes.kernels.offset));
+    std::vector<std::uint8_t> q(4 * codes.groups, static_cast<std::uint8_t>(codes.kernels.offset));
 #pragma omp for schedule(static)
     for (std::int64_t i = 0; i < codes.padded; ++i) {
       bias[i] = kNever;  // pads a panel: never chosen
@@ -154,7 +153,7 @@ template <class T>
 void pack_rows(ItemCodes& codes, const Tensor& items, const T* rows) {
   const auto& gemm = cpu::active_gemm_kernels<float>();
   const std::int64_t count = items.rows(), d = items.columns();
-  std::vector<float> single(static_cast<std::size_t>(kItemTile * d));
+  std::vector<float> single(kItemTile * d);
   for (std::int64_t first = 0; first < count; first += kItemTile) {
     const std::int64_t width = std::min(kItemTile, count - first);
     std::transform(rows + first * d, rows + (first + width) * d, single.data(),
@@ -186,7 +185,7 @@ std::shared_ptr<const ItemCodes> make_codes(const Tensor& items, const Tensor& t
   for (OwnedTensor* by_item : {&codes->bias, &codes->scale, &codes->rests, &codes->parts})
     *by_item = OwnedTensor(DType::f32, {codes->padded});
   if (typical) copy(Stream(), codes->typical, typical.reshaped({d}));
-  std::vector<double> sum(static_cast<std::size_t>(d));
+  std::vector<double> sum(d);
   for (std::int64_t i = 0; i < count; ++i)
     for (std::int64_t c = 0; c < d; ++c) sum[c] += static_cast<double>(rows[i * d + c]);
   T* centre = codes->centre->data<T>();
