@@ -28,6 +28,7 @@ MPIRUN = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --over
 # All clones and build folders share what ccache keeps: paths inside the tree count relative to the build folder.
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := true
+export CCACHE_PCH_EXTSUM := true
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 
 .NOTPARALLEL:
