@@ -116,6 +116,7 @@ void ParamStore::allocate(std::uint64_t seed) {
       for (std::int64_t first = 0; first < p.shape.size(); first += kChunk) {
         require_no_stop_request("building the network");
         const std::int64_t end = std::min(first + kChunk, p.shape.size());
+#pragma omp parallel for if (end - first == kChunk)
         for (std::int64_t i = first; i < end; ++i)
           value[i] = static_cast<T>(init(draws, static_cast<std::uint64_t>(i)));
       }
