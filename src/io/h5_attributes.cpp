@@ -14,9 +14,15 @@ std::string quoted_attribute(const std::string& attribute, const std::string& ob
 }
 
 /// `handle` is an H5File::Handle. It keeps the object open, because most calls are for several attributes of one.
+h5::Object& written_object(auto& handle, const std::string& object, const H5File& owner) {
+  const auto found = handle.written.value().find(h5::absolute(object));
+  require(found != handle.written->end(), "using ", h5::quoted(object, owner), ": it has not been written");
+  return found->second;
+}
+
 hid_t open_object(auto& handle, const std::string& object, const H5File& owner) {
   if (!handle.written && handle.object != object) handle.object_id.reset();
-  h5::Id& id = handle.written ? handle.written->at(h5::absolute(object)).id : handle.object_id;
+  h5::Id& id = handle.written ? written_object(handle, object, owner).id : handle.object_id;
   if (id.valid()) return id;
   h5::require_hard_links(handle.file, object, owner);
   id = h5::Id(H5Oopen(handle.file, h5::absolute(object).c_str(), H5P_DEFAULT), H5Oclose);
@@ -207,7 +213,7 @@ void H5File::set_attribute(const std::string& object, const std::string& attribu
   const h5::LibraryLock lock;
   const std::string what = quoted_attribute(attribute, object, *this);
   const hid_t owner = open_object(*handle_, object, *this);
-  auto& known = handle_->written.value().at(h5::absolute(object)).attributes;
+  auto& known = written_object(*handle_, object, *this).attributes;
   if (known.contains(attribute)) {
     require(H5Adelete(owner, attribute.c_str()) >= 0, "replacing ", what, ": ", h5::kReason);
   }

@@ -119,6 +119,7 @@ TEST_SUITE("io.h5") {
       file.set_attribute("/", "reals", std::vector<double>{0.5});
       file.set_attribute("/", "texts", std::vector<std::string>{"a", "b"});
       file.set_attribute("/", "empty", std::vector<double>{});
+      check_mentions(error_of(Fault::internal, [&] { file.set_attribute("/none", "real", 0.5); }), "/none", "a.h5");
       file.close();
       const h5::Id raw(H5Fopen("a.h5", H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
       const hsize_t extent[] = {2, 3};
