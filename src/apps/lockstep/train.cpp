@@ -149,13 +149,12 @@ double seconds_to_limit(double max_hours) {
 ///
 /// checkpoint  to continue from, or ""
 /// profiled    the steps whose timeline is written
-/// data        of several trainings, or null
+/// data        holds the data set, for several trainings; or null
 int train(World& world, const RunConfig& config, const fs::path& checkpoint, StepRange profiled,
-          const SharedData* data) {
+          std::shared_ptr<DataMemory> data) {
   require_memory(world, config);
-  const std::shared_ptr<DataMemory> data_memory =
-      data != nullptr ? data->for_training(world, config) : make_node_data_memory(world, config.row_options());
-  const auto model = load_task(world, config, *data_memory, nullptr, weights_of(checkpoint));
+  if (!data) data = make_node_data_memory(world, config.row_options());
+  const auto model = load_task(world, config, *data, nullptr, weights_of(checkpoint));
   RunLog log;  // outlives the trainer
   Trainer trainer(world, config, *model);
   if (!checkpoint.empty()) {
@@ -231,7 +230,7 @@ void import_weights(World& world, RunConfig& config, std::optional<ForeignWeight
 
 /// Trains the members of an ensemble, each a run of its own. Returns the exit code. Collective.
 int train_members(World& world, const Options& options, RunConfig& config, TakeOver take_over,
-                  const std::optional<ForeignWeights>& first_weights, std::int64_t ranks_per_member) {
+                  std::optional<ForeignWeights> first_weights, std::int64_t ranks_per_member) {
   const std::int64_t members = member_count(options);
   world.together("opening the run directory", [&] {
     require_usage(!config.resumes_file(), "option run.resume = ", config.run.resume, ": an ensemble has ", members,
@@ -253,10 +252,9 @@ int train_members(World& world, const Options& options, RunConfig& config, TakeO
   campaign.ranks_per_run = ranks_per_member;
   campaign.plan = [&](const TrainingEnds&) { return plan; };
   campaign.result = [](const fs::path&, const Training&) { return std::string(); };
-  campaign.first_weights = &first_weights;
-  const TrainingEnds ends = train_campaign(world, options, config, campaign);
-  if (const int code = failure_of(ends); code != kExitDone) return code;
-  if (!is_complete(campaign, ends)) return kExitInterrupted;
+  campaign.first_weights = std::move(first_weights);
+  TrainingEnds ends;
+  if (const int code = train_campaign(world, options, config, campaign, ends); code != kExitDone) return code;
   log::info("the ensemble is complete: lockstep eval --checkpoint ", config.run.dir);
   return kExitDone;
 }
@@ -347,8 +345,8 @@ void open_directory(RunConfig& config, const Options& options, TakeOver take_ove
 }
 
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
-                 const std::string& profiled_steps, std::optional<ForeignWeights> first_weights, const SharedData* data,
-                 std::int64_t ranks_per_member) {
+                 const std::string& profiled_steps, std::optional<ForeignWeights> first_weights,
+                 std::shared_ptr<DataMemory> data, std::int64_t ranks_per_member) {
   std::unique_ptr<NestedRun> first;
   StepRange profiled;
   world.together("checking the configuration", [&] {
@@ -359,7 +357,7 @@ int training_run(World& world, const Options& options, RunConfig& config, TakeOv
                   ": it records one run; an ensemble has ", member_count(options));
   });
   if (member_count(options) > 1)
-    return train_members(world, options, config, take_over, first_weights, ranks_per_member);
+    return train_members(world, options, config, take_over, std::move(first_weights), ranks_per_member);
   const fs::path checkpoint = open_run(world, options, config, take_over);
   if (first && checkpoint.empty()) {  // a resumed run needs no pretraining
     if (const int code = pretrain(world, *first, config, take_over); code != kExitDone) return code;

@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -9,7 +10,7 @@
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
-class SharedData;
+class DataMemory;
 }  // namespace lockstep
 
 namespace lockstep::apps {
@@ -34,11 +35,11 @@ void require_shared_directory(World& world, const RunConfig& config);
 ///
 /// profiled_steps  "A..B" or ""; see --profile
 /// first_weights   read_first_weights()
-/// data            of several trainings; null: the run loads its data set
+/// data            holds the data set, for several trainings; null: the run loads it
 /// ranks_per_member  of an ensemble; 0: all ranks train one member after the other
 /// errors          Error (usage): a contradictory configuration, or one that does not match the data or the directory
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
                  const std::string& profiled_steps = "", std::optional<ForeignWeights> first_weights = {},
-                 const SharedData* data = nullptr, std::int64_t ranks_per_member = 0);
+                 std::shared_ptr<DataMemory> data = nullptr, std::int64_t ranks_per_member = 0);
 
 }  // namespace lockstep::apps
