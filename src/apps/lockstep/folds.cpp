@@ -149,10 +149,7 @@ int run_folds(World& world, const Args& args) {
   Campaign campaign;
   add_ranks_per_run(options, &campaign.ranks_per_run, 1);
   if (!parse(world, options, args, config)) return 0;
-  campaign.first_weights = read_first_weights(world, config, options);
-  complete(world, config, options, args);
-  world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
-  require_same_program(world);
+  campaign.first_weights = complete(world, config, options, args);
   std::string text;
   world.together("checking the configuration", [&] {
     check(config);

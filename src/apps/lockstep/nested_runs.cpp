@@ -54,10 +54,6 @@ std::int64_t member_count(const Options& options) {
   return options.knows(kMembersKey) ? std::stoll(options.value(kMembersKey)) : 1;
 }
 
-std::unique_ptr<NestedRun> make_ensemble_of(const Options& options, const RunConfig& config, std::int64_t members) {
-  return nested_run(options, config, config.model_kind, {{kMembersKey, std::to_string(members)}}, "");
-}
-
 std::unique_ptr<NestedRun> make_training(const Options& options, const RunConfig& config, const Changes& changes,
                                          const std::string& folder) {
   return checked(nested_run(options, config, config.model_kind, changes, folder));

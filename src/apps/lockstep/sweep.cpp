@@ -272,10 +272,7 @@ int run_sweep(World& world, const Args& args) {
     for (const std::string& key : keys_of_section(world, args, "sweep"))
       if (!options.knows(key)) options.add(key, &texts.emplace_back(key, "").second, "", "values of " + key.substr(6));
   if (!parse(world, options, args, config)) return 0;
-  campaign.first_weights = read_first_weights(world, config, options);
-  complete(world, config, options, args);
-  world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
-  require_same_program(world);
+  campaign.first_weights = complete(world, config, options, args);
   std::unique_ptr<Search> search;
   std::unique_ptr<NestedRun> base;
   world.together("checking the configuration", [&] {

@@ -237,7 +237,10 @@ int train_members(World& world, const Options& options, RunConfig& config, TakeO
                   " runs, each with checkpoints of its own; use auto or never");
     if (world.rank() != 0) return;
     const std::int64_t before = member_count_in(config.run.dir);  // an ensemble may grow and shrink
-    open_directory(config, before > 1 ? make_ensemble_of(options, config, before)->options : options, take_over);
+    open_directory(
+        config,
+        before > 1 ? make_training(options, config, {{kMembersKey, std::to_string(before)}}, "")->options : options,
+        take_over);
     write_text_atomically(fs::path(config.run.dir) / "config.ini", config.text);
   });
   std::vector<Training> plan;
@@ -291,7 +294,12 @@ void require_shared_directory(World& world, const RunConfig& config) {
   });
 }
 
-void complete(World& world, RunConfig& config, const Options& options, const Args& args) {
+std::optional<ForeignWeights> complete(World& world, RunConfig& config, Options& options, const Args& args) {
+  std::optional<ForeignWeights> first_weights;
+  world.together("reading the first weights", [&] {
+    if (holds_foreign_weights(config.run.init))
+      first_weights.emplace(config.run.init, "", config.model_kind).set_options(options);
+  });
   const bool timed = config.run.dir == "auto";
   if (timed || config.run.dir.empty()) {
     const std::vector<std::string> files = Options::config_files(args);
@@ -319,15 +327,9 @@ void complete(World& world, RunConfig& config, const Options& options, const Arg
   for (const std::string& key : options.keys())
     if (options.origin(key) == "command line" && key != "run.dir" && key != "data.path")
       config.given += (config.given.empty() ? "" : ", ") + key + " = " + options.value(key);
-}
-
-std::optional<ForeignWeights> read_first_weights(World& world, const RunConfig& config, Options& options) {
-  std::optional<ForeignWeights> found;
-  world.together("reading the first weights", [&] {
-    if (!holds_foreign_weights(config.run.init)) return;
-    found.emplace(config.run.init, "", config.model_kind).set_options(options);
-  });
-  return found;
+  world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
+  require_same_program(world);
+  return first_weights;
 }
 
 void open_directory(RunConfig& config, const Options& options, TakeOver take_over) {
@@ -397,9 +399,8 @@ int run_train(World& world, const Args& args) {
   std::int64_t ranks_per_member = 0;
   add_ranks_per_run(options, &ranks_per_member, 0);
   if (!parse(world, options, args, config)) return 0;
-  std::optional<ForeignWeights> first_weights = read_first_weights(world, config, options);
   const bool timed = config.run.dir == "auto";
-  complete(world, config, options, args);
+  std::optional<ForeignWeights> first_weights = complete(world, config, options, args);
   if (restarts > 0) {
     world.together("checking the options", [&] {
       require_usage(
@@ -411,8 +412,6 @@ int run_train(World& world, const Args& args) {
     return supervise(args, restarts, launcher, config.run.dir);
   }
   require_usage(launcher.empty(), "option launcher = ", launcher, ": it needs --restarts N");
-  world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
-  require_same_program(world);
   return training_run(world, options, config, take_over ? TakeOver::yes : TakeOver::no, steps, std::move(first_weights),
                       nullptr, ranks_per_member);
 }
