@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "apps/lockstep/describe.hpp"
 #include "lockstep/base/error.hpp"
@@ -114,12 +115,10 @@ std::vector<Training> Search::plan(const TrainingEnds& ends) const {
 
 std::vector<Standing> Search::ranking(const TrainingEnds& ends) const {
   std::vector<Standing> order;
-  std::vector<std::size_t> rest = counted(0, size());
+  std::set<std::size_t> placed;
   for (std::size_t r = rungs_.size(); r-- > 0;) {
-    for (const Standing& standing : at(rungs_[r], rest, ends)) {
-      order.push_back(standing);
-      std::erase(rest, standing.configuration);
-    }
+    for (const Standing& standing : at(rungs_[r], counted(0, size()), ends))
+      if (placed.insert(standing.configuration).second) order.push_back(standing);
   }
   return order;
 }
@@ -128,11 +127,12 @@ std::vector<std::optional<double>> Search::importances(const TrainingEnds& ends)
   constexpr double kBins = 4;
   std::vector<Standing> found = at(rungs_.front(), counted(0, size()), ends);
   std::ranges::sort(found, {}, &Standing::configuration);
-  std::vector<double> ranks;  // equal results share the mean of their ranks
+  std::vector<double> sorted, ranks;  // equal results share the mean of their ranks
+  for (const Standing& one : found) sorted.push_back(one.score.value);
+  std::ranges::sort(sorted);
   for (const Standing& one : found) {
-    const auto count = [&](const auto& counts) { return static_cast<double>(std::ranges::count_if(found, counts)); };
-    ranks.push_back(count([&](const Standing& other) { return other.score.value < one.score.value; }) +
-                    count([&](const Standing& other) { return other.score.value == one.score.value; }) / 2);
+    const auto same = std::ranges::equal_range(sorted, one.score.value);
+    ranks.push_back(static_cast<double>(same.begin() - sorted.begin()) + static_cast<double>(same.size()) / 2);
   }
   std::vector<std::optional<double>> shares;
   for (std::size_t key = 0; key < ranges_.size(); ++key) {
