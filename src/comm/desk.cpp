@@ -16,92 +16,84 @@
 namespace lockstep {
 namespace {
 
-class LocalDesk : public Desk {
+/// Of one rank if `comm` is null.
+class RankDesk final : public Desk {
  public:
-  explicit LocalDesk(Answer answer) : answer_(std::move(answer)) {}
-  std::string ask(const std::string& question) override {
-    const std::lock_guard lock(one_at_a_time_);
-    return answer_(question);
-  }
-
- private:
-  Answer answer_;
-  std::mutex one_at_a_time_;
-};
-
-class MpiDesk final : public LocalDesk {
- public:
-  MpiDesk(MPI_Comm comm, CommContext& context, Answer answer) : LocalDesk(std::move(answer)), context_(context) {
+  RankDesk(MPI_Comm comm, CommContext& context, Answer answer) : answer_(std::move(answer)), context_(context) {
+    if (comm == MPI_COMM_NULL) return;
     check_mpi(MPI_Comm_dup(comm, &comm_), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm_, &rank_);
     if (rank_ == 0) thread_ = helper_thread([this](const std::stop_token& stop) { serve(stop); });
   }
-  MpiDesk(const MpiDesk&) = delete;
-  MpiDesk& operator=(const MpiDesk&) = delete;
-  ~MpiDesk() override {
-    if (thread_.joinable()) {
-      thread_.request_stop();
-      thread_.join();
-    }
-    MPI_Comm_free(&comm_);
+  RankDesk(const RankDesk&) = delete;
+  RankDesk& operator=(const RankDesk&) = delete;
+  ~RankDesk() override {
+    thread_ = {};
+    if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
   }
   std::string ask(const std::string& question) override {
-    if (rank_ == 0) return LocalDesk::ask(question);
-    send(question, 0, kQuestion);
+    if (rank_ == 0) {
+      const std::lock_guard lock(one_at_a_time_);
+      return answer_(question);
+    }
+    send({0, kQuestion, question});
     Backoff backoff(context_);
     std::optional<Message> reply;
-    while (!(reply = receive(0, kAnswer))) {
+    while (!(reply = receive())) {
       context_.stay_if_ending();
       backoff.pause();
     }
-    require(reply->text.starts_with(kGood), "asking rank 0: ", reply->text.substr(1));
-    return reply->text.substr(1);
+    require(reply->tag == kAnswer, "asking rank 0: ", reply->text);
+    return reply->text;
   }
 
  private:
   struct Message {
-    int from;
+    int peer, tag;
     std::string text;
   };
-  static constexpr int kQuestion = 1, kAnswer = 2;
-  static constexpr char kGood = '+', kBad = '-';  ///< the first byte of an answer
+  static constexpr int kQuestion = 1, kAnswer = 2, kRefusal = 3;
 
-  void send(const std::string& text, int to, int tag) const {
-    check_mpi(MPI_Send(text.data(), static_cast<int>(text.size()), MPI_BYTE, to, tag, comm_), "sending to the desk");
+  void send(const Message& message) const {
+    check_mpi(MPI_Send(message.text.data(), static_cast<int>(message.text.size()), MPI_BYTE, message.peer, message.tag,
+                       comm_),
+              "sending to the desk");
   }
   /// The next message, if one has arrived.
-  std::optional<Message> receive(int from, int tag) const {
+  std::optional<Message> receive() const {
     int here = 0, size = 0;
     MPI_Status status;
-    check_mpi(MPI_Iprobe(from, tag, comm_, &here, &status), "looking for a message");
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &here, &status), "looking for a message");
     if (here == 0) return {};
     MPI_Get_count(&status, MPI_BYTE, &size);
-    Message message{status.MPI_SOURCE, std::string(size, '\0')};
-    check_mpi(MPI_Recv(message.text.data(), size, MPI_BYTE, message.from, tag, comm_, MPI_STATUS_IGNORE),
+    Message message{status.MPI_SOURCE, status.MPI_TAG, std::string(static_cast<std::size_t>(size), '\0')};
+    check_mpi(MPI_Recv(message.text.data(), size, MPI_BYTE, message.peer, message.tag, comm_, MPI_STATUS_IGNORE),
               "receiving a message");
     return message;
   }
   void serve(const std::stop_token& stop) {
     Stopwatch since;  // the last question
     while (!stop.stop_requested()) {
-      const std::optional<Message> question = receive(MPI_ANY_SOURCE, kQuestion);
+      const std::optional<Message> question = receive();
       if (!question) {
         // A rank waits for a small part of its training, and looking takes a small part of rank 0's time.
         std::this_thread::sleep_for(std::chrono::duration<double>(std::clamp(since.seconds() / 32, 1e-4, 1e-2)));
         continue;
       }
       since.restart();
-      std::string reply;
+      Message reply{question->peer, kAnswer, ""};
       try {
-        reply = kGood + LocalDesk::ask(question->text);
+        reply.text = ask(question->text);
       } catch (const std::exception& problem) {
-        reply = kBad + std::string(problem.what());
+        reply = {question->peer, kRefusal, problem.what()};
       }
-      send(reply, question->from, kAnswer);
+      send(reply);
     }
   }
 
+  Answer answer_;
+  std::mutex one_at_a_time_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   CommContext& context_;
   int rank_ = 0;
@@ -110,9 +102,8 @@ class MpiDesk final : public LocalDesk {
 
 }  // namespace
 
-std::unique_ptr<Desk> make_local_desk(Desk::Answer answer) { return std::make_unique<LocalDesk>(std::move(answer)); }
-std::unique_ptr<Desk> make_mpi_desk(MPI_Comm comm, CommContext& context, Desk::Answer answer) {
-  return std::make_unique<MpiDesk>(comm, context, std::move(answer));
+std::unique_ptr<Desk> make_desk(MPI_Comm comm, CommContext& context, Desk::Answer answer) {
+  return std::make_unique<RankDesk>(comm, context, std::move(answer));
 }
 
 }  // namespace lockstep

@@ -408,11 +408,11 @@ std::unique_ptr<World> World::part(int group) {
 
 std::unique_ptr<Desk> World::open_desk(Desk::Answer answer) {
   Impl& w = *impl_;
-  if (w.size == 1) return make_local_desk(std::move(answer));
-  require_usage(w.threads_may_call_mpi, "training several runs at once on ", w.size, " ranks: ", w.description,
+  require_usage(w.size == 1 || w.threads_may_call_mpi, "training several runs at once on ", w.size,
+                " ranks: ", w.description,
                 " does not let threads call it at the same time; choose a library with MPI_THREAD_MULTIPLE");
   w.world->barrier("opening the desk");
-  return make_mpi_desk(w.all, *w.context, std::move(answer));
+  return make_desk(w.size == 1 ? MPI_COMM_NULL : w.all, *w.context, std::move(answer));
 }
 
 World::World(const void* communicator, const WorldOptions& options) : impl_(std::make_unique<Impl>()) {

@@ -24,9 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kPart = "previous.part";
 
-/// The directories that this process has opened, until it ends.
-std::map<std::string, std::unique_ptr<RunOwner>>& owned() {
-  static std::map<std::string, std::unique_ptr<RunOwner>> directories;
+/// The directories that this process has opened, until it ends. Each has one name in it.
+std::map<fs::path, std::unique_ptr<RunOwner>>& owned() {
+  static std::map<fs::path, std::unique_ptr<RunOwner>> directories;
   return directories;
 }
 
@@ -99,14 +99,10 @@ fs::path next_previous(const fs::path& dir) {
   return dir / join("previous-", number);
 }
 
-void release_run_directory(const fs::path& dir) {
-  std::error_code failed;
-  owned().erase(fs::canonical(dir, failed).string());
-}
+void release_run_directory(const fs::path& dir) { owned().erase(dir); }
 
 std::string successor_in(const fs::path& dir) {
-  std::error_code failed;
-  const auto found = owned().find(fs::canonical(dir, failed).string());
+  const auto found = owned().find(dir);
   return found == owned().end() ? "" : found->second->successor();
 }
 
@@ -116,8 +112,7 @@ void open_run_directory(const fs::path& dir, const Options& options, RunStart st
   // Two statements: the arguments of one call, and so errno, may be evaluated in any order.
   const int problem = ::access(dir.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
   require_usage(problem == 0, "run directory '", dir.string(), "': cannot write into it: ", std::strerror(problem));
-  if (auto& owner = owned()[fs::canonical(dir).string()]; !owner)
-    owner = std::make_unique<RunOwner>(dir, take_over, RunOwner::Times{});
+  if (auto& owner = owned()[dir]; !owner) owner = std::make_unique<RunOwner>(dir, take_over, RunOwner::Times{});
   if (start == RunStart::fresh || fs::exists(dir / kPart)) move_aside(dir);
 
   const fs::path file = dir / "config.ini";

@@ -41,17 +41,4 @@ std::unique_ptr<DataMemory> make_node_data_memory(World& world, const RowOptions
   return std::make_unique<NodeDataMemory>(world, options);
 }
 
-SharedData::SharedData(World& world, const RunConfig& config)
-    : memory_(make_node_data_memory(world, config.row_options())) {
-  const std::unique_ptr<Task> task = load_task(world, config, *memory_);
-  world.together("choosing the metric", [&] { decides_ = deciding_metric(config, *task); });
-}
-
-std::shared_ptr<DataMemory> SharedData::for_training(World& part, const RunConfig& config) const {
-  const bool own =
-      std::ranges::any_of(config.searched, [](const auto& change) { return change.first.starts_with("data."); });
-  if (!own && memory_->has_data_set() && memory_->rows().whole()) return memory_;
-  return make_node_data_memory(part, config.row_options());
-}
-
 }  // namespace lockstep

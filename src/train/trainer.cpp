@@ -86,7 +86,10 @@ Outcome Trainer::Impl::run() {
     const bool ends = !state.stop_reason.empty() || state.step >= last_step();
     if (!prove(ends)) continue;
     if (ends) return finish();
-    if (config.pause_after > 0 && state.epoch >= config.pause_after && state.position == 0) return interrupt();
+    if (config.pause_after > 0 && state.epoch >= config.pause_after && state.position == 0) {
+      interrupt();
+      return Outcome::finished;
+    }
     if (checkpoint_due && !ranks_agree()) continue;
     if (std::exchange(checkpoint_due, false)) save(folder->step_file(state.step), !config.checkpoint.copy);
     if (state.step == rescue_copy_due) copy_for_rescue();

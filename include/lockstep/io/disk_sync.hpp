@@ -8,13 +8,4 @@ namespace lockstep {
 /// hashes.
 inline std::atomic<bool> waits_for_disk = true;
 
-/// Makes files not wait during its life.
-class NoDiskSync {
- public:
-  NoDiskSync() { waits_for_disk = false; }
-  NoDiskSync(const NoDiskSync&) = delete;
-  NoDiskSync& operator=(const NoDiskSync&) = delete;
-  ~NoDiskSync() { waits_for_disk = true; }
-};
-
 }  // namespace lockstep

@@ -110,22 +110,6 @@ int on_each_gpu(World& world, const RunConfig& config, const std::function<int(W
 /// Memory for data sets: one copy per node, shared by its ranks; rows as these options say.
 std::unique_ptr<DataMemory> make_node_data_memory(World& world, const RowOptions& options = {});
 
-/// The data set of a configuration in one copy per node, for several trainings. It must outlive them.
-class SharedData {
- public:
-  /// Loads it. Collective. errors  as load_task(); Error (usage): the task has no metric `eval.best`
-  SharedData(World& world, const RunConfig& config);
-  /// The metric that selects the best weights, and whether larger values are better.
-  const Metric& decides() const { return decides_; }
-  /// The memory for a trial on some of the ranks: with the DataMemory::data_set() if there is one, the search changes
-  /// no key of [data] and every node has all rows, otherwise as make_node_data_memory().
-  std::shared_ptr<DataMemory> for_training(World& part, const RunConfig& config) const;
-
- private:
-  std::shared_ptr<DataMemory> memory_;
-  Metric decides_;
-};
-
 /// The metric of the validation samples that config.eval.best names, or else the first one. The value has no meaning.
 /// errors  Error (usage): there is none of this name
 Metric deciding_metric(const RunConfig& config, Task& model);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <iterator>
 #include <set>
 #include <thread>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/disk_sync.hpp"
 #include "lockstep/ops/isa.hpp"
 #include "lockstep/report/append_file.hpp"
@@ -44,7 +44,8 @@ std::string fingerprint(const RunConfig& config) {
 /// Hands out the trainings and collects what has become of them. Rank 0 has it.
 class Queue {
  public:
-  Queue(const RunConfig& config, const Campaign& campaign) : campaign_(campaign), key_(fingerprint(config)) {
+  Queue(const RunConfig& config, const Campaign& campaign, TrainingEnds& ends)
+      : campaign_(campaign), key_(fingerprint(config)), ends_(ends) {
     const fs::path file = fs::path(config.run.dir) / kCampaignFile;
     const std::string text = read_if_there(file);
     for (const std::string& line : split(text, '\n')) {
@@ -62,40 +63,40 @@ class Queue {
     if (!text.empty() && text.back() != '\n') file_.append("\n");
   }
 
-  /// Answers {"ended": name, "code": ..., "text": ...} or {} with the next training, {"wait": true} or {"end": true}.
-  std::string answer(const std::string& question) {
-    const Json asked = Json::parse(question);
-    if (asked.contains("ended")) note(asked);
+  /// Takes the name, code and text of a training that has ended, or "". Answers with the folder, last epoch and changes
+  /// of the next one, "wait" or "end".
+  std::string answer(const std::string& ended) {
+    if (!ended.empty()) note(Json::parse(ended));
     if (waiting_.empty() && std::exchange(changed_, false)) plan();
-    if (waiting_.empty() || stopped_) return line_of({{running_.empty() ? "end" : "wait", true}}, -1);
+    if (waiting_.empty() || stopped_) return running_.empty() ? "end" : "wait";
     const Training next = std::move(waiting_.front());
     waiting_.pop_front();
     running_.insert(next.name());
     log::info(next.title);
-    Json changes = Json::array();
-    for (const auto& [key, value] : next.changes) changes.push_back({key, value});
-    return line_of({{"folder", next.folder}, {"title", next.title}, {"until", next.until_epoch}, {"changes", changes}},
-                   -1);
+    return line_of({next.folder, next.until_epoch, next.changes}, -1);
   }
-  const TrainingEnds& ends() const { return ends_; }
+  /// The result of train_campaign(), once all ranks have got "end".
+  int code() const {
+    int largest = kExitDone;
+    for (const auto& [name, end] : ends_) largest = std::max(largest, end.code);
+    return largest != kExitDone && !campaign_.many ? largest : stopped_ ? kExitInterrupted : kExitDone;
+  }
 
  private:
   void plan() {
     std::vector<Training> all = campaign_.plan(ends_);
-    std::erase_if(all, [&](const Training& t) { return ends_.count(t.name()) != 0 || running_.count(t.name()) != 0; });
+    std::erase_if(all, [&](const Training& t) { return ends_.contains(t.name()) || running_.contains(t.name()); });
     // Those that have failed in an earlier start come last: their failure may end this start, too.
-    std::ranges::stable_partition(all, [&](const Training& t) { return failed_.count(t.name()) == 0; });
-    waiting_.assign(std::make_move_iterator(all.begin()), std::make_move_iterator(all.end()));
+    std::ranges::stable_partition(all, [&](const Training& t) { return !failed_.contains(t.name()); });
+    waiting_.assign(all.begin(), all.end());
   }
-  void note(const Json& asked) {
-    const std::string name = asked.at("ended"), text = asked.at("text");
-    const int code = asked.at("code");
+  void note(const Json& ended) {
+    const std::string name = ended.at(0), text = ended.at(2);
+    const int code = ended.at(1);
     running_.erase(name);
     changed_ = true;
-    if (code == kExitInterrupted) {
-      stopped_ = true;
-      return;
-    }
+    stopped_ = stopped_ || code == kExitInterrupted;
+    if (code == kExitInterrupted) return;
     ends_[name] = {code, text};
     if (code != kExitDone) log::warning(name, " has failed: ", text);
     file_.append(line_of({{"configuration", key_}, {"name", name}, {"code", code}, {"text", text}}, -1));
@@ -104,7 +105,7 @@ class Queue {
 
   const Campaign& campaign_;
   std::string key_;
-  TrainingEnds ends_;
+  TrainingEnds& ends_;
   std::deque<Training> waiting_;
   std::set<std::string> running_, failed_;  ///< failed_: in earlier starts
   bool changed_ = true;                     ///< whether the plan may have more than it had
@@ -112,29 +113,22 @@ class Queue {
   AppendFile file_;
 };
 
-Training training_of(const Json& answer) {
-  Training training{answer.at("folder"), answer.at("title"), {}, answer.at("until")};
-  for (const Json& change : answer.at("changes")) training.changes.emplace_back(change.at(0), change.at(1));
-  return training;
-}
-
 /// Trains it, or continues it.
 TrainingEnd train(World& group, const Options& options, const RunConfig& config, const Campaign& campaign,
-                  const Training& training, const StopSignals& signals) {
+                  const Training& training) {
   const std::unique_ptr<NestedRun> run = make_training(options, config, training.changes, training.folder);
   run->config.pause_after = training.until_epoch;
   if (campaign.many) run->config.searched = training.changes;
-  std::optional<ForeignWeights> first_weights;
-  if (campaign.first_weights != nullptr) first_weights = *campaign.first_weights;
-  int code = training_run(group, run->options, run->config, TakeOver::no, "", std::move(first_weights), campaign.data);
-  const fs::path dir = run->config.run.dir;
-  const bool paused = training.until_epoch > 0 && signals.received() == 0;
-  if (code != kExitDone && !(code == kExitInterrupted && paused)) return {code, ""};
+  const bool shares =
+      campaign.data && campaign.data->has_data_set() && campaign.data->rows().whole() &&
+      std::ranges::none_of(training.changes, [](const auto& c) { return c.first.starts_with("data."); });
   TrainingEnd end;
+  end.code = training_run(group, run->options, run->config, TakeOver::no, "", campaign.first_weights,
+                          shares ? campaign.data : nullptr);
   group.together("reading the result of a training", [&] {
-    if (group.rank() != 0) return;
-    end.text = campaign.result(dir, training);
-    release_run_directory(dir);
+    if (group.rank() != 0 || end.code != kExitDone) return;
+    end.text = campaign.result(run->config.run.dir, training);
+    release_run_directory(run->config.run.dir);
   });
   return end;
 }
@@ -152,7 +146,8 @@ void share_devices(World& world, World& group, RunConfig& config) {
 
 std::string Training::name() const { return until_epoch > 0 ? join(folder, " to epoch ", until_epoch) : folder; }
 
-TrainingEnds train_campaign(World& world, const Options& options, RunConfig& config, const Campaign& campaign) {
+int train_campaign(World& world, const Options& options, RunConfig& config, const Campaign& campaign,
+                   TrainingEnds& ends) {
   const StopSignals signals;
   const Stopwatch watch;
   double busy_s = 0;
@@ -168,39 +163,38 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
     share_devices(world, *part, config);
   }
   World& group = part ? *part : world;
-  std::optional<NoDiskSync> no_sync;
-  if (campaign.many) no_sync.emplace();
   std::unique_ptr<Queue> queue;
   world.together("reading the results of earlier starts", [&] {
-    if (world.rank() == 0) queue = std::make_unique<Queue>(config, campaign);
+    if (world.rank() == 0) queue = std::make_unique<Queue>(config, campaign, ends);
   });
+  const auto answer = [&](const std::string& question) { return queue->answer(question); };
   std::unique_ptr<Desk> desk;  // null: rank 0 alone asks, of folds and members that all ranks train
-  if (part || campaign.many)
-    desk = world.open_desk([&](const std::string& question) { return queue->answer(question); });
-  const auto ask = [&](const Json& question) {
-    return desk ? desk->ask(line_of(question, -1)) : queue->answer(line_of(question, -1));
-  };
+  if (part || campaign.many) desk = world.open_desk(answer);
+  const auto ask = [&](const std::string& question) { return desk ? desk->ask(question) : answer(question); };
 
+  waits_for_disk = !campaign.many;
   const Speaker speaker = log::speaker();
   const bool silent = campaign.many || group.rank() != world.rank();
-  for (Json question = Json::object();;) {
-    const Json answer =
-        Json::parse(group.communicator().broadcast_text(group.rank() == 0 ? ask(question) : "", 0, "next training"));
-    question = Json::object();
-    if (answer.contains("end")) break;
-    if (answer.contains("wait")) {
+  for (std::string ended;;) {
+    const std::string next =
+        group.communicator().broadcast_text(group.rank() == 0 ? ask(ended) : "", 0, "next training");
+    ended.clear();
+    if (next == "end") break;
+    if (next == "wait") {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       continue;
     }
-    const Training training = training_of(answer);
+    const Json parts = Json::parse(next);
+    const Training training{
+        .folder = parts.at(0), .title = "", .changes = parts.at(2).get<Changes>(), .until_epoch = parts.at(1)};
     world.at(training.folder.c_str(), -1);
     world.on_loss([] { return true; });  // what the trainings have written is enough to continue
     const Stopwatch watch_of_training;
-    TrainingEnd end;
+    TrainingEnd end{kExitInterrupted, ""};
+    const auto told = [&] { return line_of({training.name(), end.code, end.text}, -1); };
     log::set_thread_speaker({group.rank(), group.size(), speaker.host, silent && group.rank() == 0});
     try {
-      end = signals.received() != 0 ? TrainingEnd{kExitInterrupted, ""}
-                                    : train(group, options, config, campaign, training, signals);
+      if (signals.received() == 0) end = train(group, options, config, campaign, training);
     } catch (const CollectiveError& error) {
       end = {static_cast<int>(error.fault()), error.what()};
     } catch (const std::exception& problem) {
@@ -208,37 +202,23 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
       end = {static_cast<int>(error.fault()), error.what()};
       // The other ranks of the group wait for this one, and can only be ended with the job.
       if (group.size() > 1) {
-        if (desk || queue) ask({{"ended", training.name()}, {"code", end.code}, {"text", end.text}});
+        if (desk || queue) ask(told());
         world.abort(end.code, end.text);
       }
     }
     log::set_thread_speaker(speaker);
     busy_s += watch_of_training.seconds();
-    question = {{"ended", training.name()}, {"code", end.code}, {"text", end.text}};
+    ended = told();
   }
+  waits_for_disk = true;
   world.on_loss({});
   const double all_busy_s = world.communicator().all_reduced(busy_s, ReduceOp::sum, "end of the trainings");
   // No rank asks any more.
   if (campaign.many && all_busy_s > 0)
     log::info("the trainings took ", human_seconds(watch.seconds()), "; the ranks were idle for ",
               printed("%.1f %%", 100 - 100 * all_busy_s / (watch.seconds() * world.size())), " of it");
-  Json list = Json::object();
-  if (queue)
-    for (const auto& [name, end] : queue->ends()) list[name] = {end.code, end.text};
-  list = Json::parse(world.communicator().broadcast_text(line_of(list, -1), 0, "results of the trainings"));
-  TrainingEnds ends;
-  for (const auto& [name, end] : list.items()) ends[name] = {end.at(0), end.at(1)};
-  return ends;
-}
-
-bool is_complete(const Campaign& campaign, const TrainingEnds& ends) {
-  return std::ranges::all_of(campaign.plan(ends), [&](const Training& t) { return ends.count(t.name()) != 0; });
-}
-
-int failure_of(const TrainingEnds& ends) {
-  int code = kExitDone;
-  for (const auto& [name, end] : ends) code = std::max(code, end.code);
-  return code;
+  const std::int64_t code = queue ? queue->code() : kExitDone;
+  return static_cast<int>(world.communicator().all_reduced(code, ReduceOp::max, "end of the campaign"));
 }
 
 void add_ranks_per_run(Options& options, std::int64_t* ranks, std::int64_t initial) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
-class SharedData;
+class DataMemory;
 }  // namespace lockstep
 
 namespace lockstep::apps {
@@ -44,24 +45,24 @@ struct Campaign {
   std::function<std::vector<Training>(const TrainingEnds&)> plan;
   /// What is kept of a finished training. Called on one rank.
   std::function<std::string(const std::filesystem::path& dir, const Training&)> result;
-  const std::optional<ForeignWeights>* first_weights = nullptr;  ///< see training_run()
-  const SharedData* data = nullptr;                              ///< null: each training loads its data set
-  /// Short trainings: the console gets a line for each alone, and their files do not wait for the disk.
+  std::optional<ForeignWeights> first_weights = {};  ///< see training_run()
+  /// With the data set of all trainings that change no key of [data]; null: each training loads its own.
+  std::shared_ptr<DataMemory> data = nullptr;
+  /// Short trainings, of which some may fail: the console gets a line for each alone, and their files do not wait for
+  /// the disk.
   bool many = false;
 };
 
 /// Trains a campaign in the open run directory of `config`: each group of ranks takes the next training that no other
 /// one has, until none is left. An error ends its training alone. A second start continues unfinished trainings, keeps
-/// finished ones, and repeats those that failed, after all others; with `many` once. Returns what has become of all
-/// that have ended; the plan is complete unless a signal or run.max_hours has stopped it. Collective.
+/// finished ones, and repeats those that failed, after all others; with `many` once. Collective.
+///
+/// Returns kExitDone if all trainings of the plan have ended; without `many` the largest exit code of those that failed;
+/// or kExitInterrupted: a signal or run.max_hours has stopped it. ends: of rank 0, what has become of the trainings
 ///
 /// errors  Error (usage): the ranks cannot be divided into groups
-TrainingEnds train_campaign(World& world, const Options& options, RunConfig& config, const Campaign& campaign);
-
-/// Whether all trainings of the plan are finished or have failed.
-bool is_complete(const Campaign& campaign, const TrainingEnds& ends);
-/// The largest exit code of the trainings that failed; kExitDone without one.
-int failure_of(const TrainingEnds& ends);
+int train_campaign(World& world, const Options& options, RunConfig& config, const Campaign& campaign,
+                   TrainingEnds& ends);
 
 /// Adds the option ranks-per-run.
 void add_ranks_per_run(Options& options, std::int64_t* ranks, std::int64_t initial);

@@ -86,11 +86,6 @@ constexpr const char* kDevices = "devices";
 
 std::string seed(const Run& run) { return run.table->value("run.seed"); }
 
-bool has_key(const Run& run, const std::string& key) {
-  const std::vector<std::string> keys = run.table->keys();
-  return std::ranges::find(keys, key) != keys.end();
-}
-
 std::string value(const Run& run, const std::string& key) {
   return key == "run.precision" ? run.config->precision() : run.table->value(key);
 }
@@ -104,7 +99,7 @@ std::vector<std::string> differing_keys_of(const Run& a, const Run& b) {
     text += ini_line(entry.key, entry.key == "model.kind" ? a.config->model_kind : entry.value);
   std::vector<std::string> keys;
   for (const std::string& line : a.table->differences(text, source))
-    if (const std::string key = line.substr(0, line.find(": ")); key != "run.seed" && has_key(a, key))
+    if (const std::string key = line.substr(0, line.find(": ")); key != "run.seed" && a.table->knows(key))
       keys.push_back(key);
   return keys;
 }
@@ -343,7 +338,7 @@ Rows differing_keys(const std::deque<Row>& rows) {
     std::vector<std::string>& line = lines.emplace_back(std::vector{key});
     for (const Row& row : rows) {
       const Run& run = *row.runs[0];
-      const std::string shown = key == kDevices ? run.devices : has_key(run, key) ? value(run, key) : "-";
+      const std::string shown = key == kDevices ? run.devices : run.table->knows(key) ? value(run, key) : "-";
       line.push_back(shown.empty() ? "nothing" : shown);
     }
   }

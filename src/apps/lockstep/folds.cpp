@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <sstream>
 
 #include "apps/lockstep/campaign.hpp"
 #include "apps/lockstep/commands.hpp"
@@ -57,12 +56,12 @@ const MetricTable& confusion_of(const EvalRecord& fold, const std::string& direc
   return *found;
 }
 
-/// Writes folds.json and the report of all folds; prints their table. lines: test_record() of each fold
-void summarise(const RunConfig& config, const std::vector<std::string>& tests, const std::vector<std::string>& lines) {
-  const std::size_t folds = lines.size();
+/// Writes folds.json and the report of all folds; prints their table. ends: with test_record() of each fold
+void summarise(const RunConfig& config, const std::vector<std::string>& tests, const TrainingEnds& ends) {
+  const std::size_t folds = tests.size();
   std::vector<EvalRecord> records;
   const auto folder = [](std::size_t fold) { return fold_folder(static_cast<std::int64_t>(fold + 1)); };
-  for (std::size_t f = 0; f < folds; ++f) records.push_back(last_test(lines[f], folder(f)));
+  for (std::size_t f = 0; f < folds; ++f) records.push_back(last_test(ends.at(folder(f)).text, folder(f)));
   Json out = {{"data", config.data.path}, {"folds", Json::array()}};
   std::map<std::string, std::vector<double>> values;
   MetricTable confusion;
@@ -150,10 +149,7 @@ int run_folds(World& world, const Args& args) {
   Campaign campaign;
   add_ranks_per_run(options, &campaign.ranks_per_run, 1);
   if (!parse(world, options, args, config)) return 0;
-  const std::optional<ForeignWeights> first_weights = read_first_weights(world, config, options);
-  complete(world, config, options, args);
-  world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
-  require_same_program(world);
+  campaign.first_weights = complete(world, config, options, args);
   std::string text;
   world.together("checking the configuration", [&] {
     check(config);
@@ -167,13 +163,10 @@ int run_folds(World& world, const Args& args) {
       options.reject("data.fold", "lockstep folds trains all folds; lockstep train trains this one");
     const std::vector<std::string> tests = own<HarConfig>(*config.task).folds(config.data.path);
     if (tests.empty()) options.reject("data.folds", "lockstep folds needs a number of folds, or subjects");
-    for (const std::string& t : tests) text += t + "\n";
+    text = listed(tests, "\n");
     open_directory(config, options, TakeOver::no);
   });
-  text = world.communicator().broadcast_text(text, 0, "folds");
-  std::vector<std::string> tests;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) tests.push_back(line);
+  const auto tests = split(world.communicator().broadcast_text(text, 0, "folds"), '\n');
 
   log::info(tests.size(), " folds on ", world.size(), world.size() == 1 ? " rank" : " ranks");
   std::vector<Training> plan;
@@ -183,22 +176,18 @@ int run_folds(World& world, const Args& args) {
                     .changes = {{"data.fold", std::to_string(f + 1)}}});
   campaign.plan = [&](const TrainingEnds&) { return plan; };
   campaign.result = [](const fs::path& dir, const Training&) { return test_record(dir); };
-  campaign.first_weights = &first_weights;
-  const TrainingEnds ends = train_campaign(world, options, config, campaign);
-  std::vector<std::string> records;
-  for (const Training& fold : plan)
-    if (const auto end = ends.find(fold.name()); end != ends.end() && end->second.code == kExitDone)
-      records.push_back(end->second.text);
-  if (records.size() < tests.size()) {
-    const int failure = failure_of(ends);
-    log::info(records.size(), " of ", tests.size(), " folds are finished",
-              failure == 0 ? "; the same command continues" : "; mend the error above, and repeat the command");
-    return failure != 0 ? failure : kExitInterrupted;
+  TrainingEnds ends;
+  const int code = train_campaign(world, options, config, campaign, ends);
+  if (code != kExitDone) {
+    const auto done = std::ranges::count(ends, kExitDone, [](const auto& end) { return end.second.code; });
+    log::info(
+        done, " of ", tests.size(), " folds are finished",
+        code == kExitInterrupted ? "; the same command continues" : "; mend the error above, and repeat the command");
   }
   world.together("writing the summary of the folds", [&] {
-    if (world.rank() == 0) summarise(config, tests, records);
+    if (world.rank() == 0 && code == kExitDone) summarise(config, tests, ends);
   });
-  return kExitDone;
+  return code;
 }
 
 }  // namespace lockstep::apps

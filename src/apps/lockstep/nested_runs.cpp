@@ -1,6 +1,5 @@
 #include "apps/lockstep/nested_runs.hpp"
 
-#include <algorithm>
 #include <map>
 
 #include "lockstep/base/error.hpp"
@@ -52,12 +51,7 @@ std::unique_ptr<NestedRun> make_pretraining(const Options& options, const RunCon
 }
 
 std::int64_t member_count(const Options& options) {
-  const std::vector<std::string> keys = options.keys();
-  return std::ranges::find(keys, kMembersKey) == keys.end() ? 1 : std::stoll(options.value(kMembersKey));
-}
-
-std::unique_ptr<NestedRun> make_ensemble_of(const Options& options, const RunConfig& config, std::int64_t members) {
-  return nested_run(options, config, config.model_kind, {{kMembersKey, std::to_string(members)}}, "");
+  return options.knows(kMembersKey) ? std::stoll(options.value(kMembersKey)) : 1;
 }
 
 std::unique_ptr<NestedRun> make_training(const Options& options, const RunConfig& config, const Changes& changes,

@@ -29,8 +29,6 @@ std::unique_ptr<NestedRun> make_pretraining(const Options& options, const RunCon
 
 /// The members of the ensemble that a run trains: ensemble.members, or 1 for a kind without this key.
 std::int64_t member_count(const Options& options);
-/// The configuration with another number of members.
-std::unique_ptr<NestedRun> make_ensemble_of(const Options& options, const RunConfig& config, std::int64_t members);
 /// The configuration with these changes, in `folder` of the run directory.
 std::unique_ptr<NestedRun> make_training(const Options& options, const RunConfig& config, const Changes& changes,
                                          const std::string& folder);

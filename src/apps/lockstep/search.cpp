@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "apps/lockstep/describe.hpp"
 #include "lockstep/base/error.hpp"
@@ -15,103 +16,86 @@
 namespace lockstep::apps {
 
 namespace {
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+/// The numbers from `begin` to `end` - 1.
+std::vector<std::size_t> counted(std::size_t begin, std::size_t end) {
+  std::vector<std::size_t> numbers(end - begin);
+  std::iota(numbers.begin(), numbers.end(), begin);
+  return numbers;
+}
+
+/// The sum of the squares about the mean.
+double spread(const std::vector<double>& values) {
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  double sum = 0;
+  for (const double value : values) sum += (value - mean) * (value - mean);
+  return sum;
 }
 }  // namespace
 
-Search::Search(std::vector<SearchRange> ranges, std::vector<std::string> seeds, SearchMethod method)
-    : ranges_(std::move(ranges)), seeds_(std::move(seeds)), method_(std::move(method)) {
-  draw();
-  std::int64_t divisor = 1;
-  rungs_ = {0};
-  if (method_.name != "halving") return;
-  for (std::int64_t rung = 1; rung < method_.rungs; ++rung) {
-    divisor *= method_.factor;
-    const std::int64_t every = method_.eval_every, epochs = std::max<std::int64_t>(1, method_.epochs / divisor);
+Search::Search(std::vector<SearchRange> ranges, std::vector<std::string> seeds, const SearchMethod& method,
+               const RunConfig& config)
+    : ranges_(std::move(ranges)), seeds_(std::move(seeds)), method_(method) {
+  constexpr double kMost = 1e6;
+  const bool grid = method.name == "grid";
+  double count = grid ? 1 : static_cast<double>(method.configurations);
+  for (const SearchRange& range : ranges_) count *= grid ? range.count() : 1;
+  require_usage(count > 0, "option sweep.trials: ", method.name, " needs the number of configurations to draw");
+  const double all = count * static_cast<double>(seeds_.size());
+  require_usage(all <= kMost, "option sweep.method = ", method.name, ": the space has ", printed("%.0f", all),
+                " trainings; at most 1000000 are possible: choose fewer values, or random");
+  configurations_.resize(static_cast<std::size_t>(count), Changes(ranges_.size()));
+  for (std::size_t c = 0; c < size(); ++c) {
+    std::size_t rest = c;
+    for (std::size_t k = ranges_.size(); k-- > 0;) {
+      const SearchRange& range = ranges_[k];
+      const std::size_t values = grid ? static_cast<std::size_t>(range.count()) : 1;
+      configurations_[c][k] = {range.key(), grid ? range.value(rest % values)
+                                                 : range.at(Philox(config.run.seed, c, Site(range.key())).uniform(0))};
+      rest /= values;
+    }
+  }
+  if (method.name != "halving") return;
+  for (std::int64_t rung = 1; rung < method.rungs; ++rung) {
+    bracket_ = std::min(bracket_ * static_cast<std::size_t>(method.factor), std::size_t{1} << 40);
+    const std::int64_t every = config.eval.every,
+                       epochs = std::max<std::int64_t>(1, config.train.epochs / static_cast<std::int64_t>(bracket_));
     rungs_.insert(rungs_.begin(), (epochs + every - 1) / every * every);
   }
   for (std::size_t r = 1; r < rungs_.size(); ++r)
-    require_usage(
-        rungs_[r - 1] < (rungs_[r] > 0 ? rungs_[r] : method_.epochs), "option sweep.method = halving: ", method_.rungs,
-        " rungs, each ", method_.factor, " times as long, need more than train.epochs = ", method_.epochs,
-        " and eval.every = ", method_.eval_every, "; train longer, evaluate more often, or choose fewer sweep.rungs");
-}
-
-void Search::draw() {
-  constexpr double kMost = 1e6;
-  const auto require_size = [&](double configurations) {
-    const double all = configurations * static_cast<double>(seeds_.size());
-    require_usage(all <= kMost, "option sweep.method = ", method_.name, ": the space has ", printed("%.0f", all),
-                  " trainings; at most 1000000 are possible: choose fewer values, or random");
-  };
-  if (method_.name == "grid") {
-    double count = 1;
-    for (const SearchRange& range : ranges_) count *= range.count();
-    require_size(count);
-    values_.resize(count);
-    for (std::size_t c = 0; c < values_.size(); ++c) {
-      values_[c].resize(ranges_.size());
-      std::size_t rest = c;
-      for (std::size_t k = ranges_.size(); k-- > 0;) {
-        const auto size = static_cast<std::size_t>(ranges_[k].count());
-        values_[c][k] = ranges_[k].value(rest % size);
-        rest /= size;
-      }
-    }
-    return;
-  }
-  require_usage(method_.configurations > 0, "option sweep.trials: ", method_.name,
-                " needs the number of configurations to draw");
-  require_size(static_cast<double>(method_.configurations));
-  for (std::int64_t c = 0; c < method_.configurations; ++c) {
-    std::vector<std::string>& values = values_.emplace_back();
-    for (const SearchRange& range : ranges_)
-      values.push_back(range.at(Philox(method_.seed, static_cast<std::uint64_t>(c), Site(range.key())).uniform(0)));
-  }
+    require_usage(rungs_[r - 1] < (rungs_[r] > 0 ? rungs_[r] : config.train.epochs),
+                  "option sweep.method = halving: ", method.rungs, " rungs, each ", method.factor,
+                  " times as long, need more than train.epochs = ", config.train.epochs,
+                  " and eval.every = ", config.eval.every,
+                  "; train longer, evaluate more often, or choose fewer sweep.rungs");
 }
 
 Training Search::training(std::size_t c, std::size_t seed, std::int64_t until_epoch) const {
-  Training training;
-  training.folder = trial_folder(static_cast<std::int64_t>(c * seeds_.size() + seed + 1));
-  training.until_epoch = until_epoch;
-  for (std::size_t k = 0; k < ranges_.size(); ++k) training.changes.emplace_back(ranges_[k].key(), values_[c][k]);
+  Training training{trial_folder(static_cast<std::int64_t>(c * seeds_.size() + seed + 1)), "", changes(c), until_epoch};
   if (!seeds_[seed].empty()) training.changes.emplace_back("run.seed", seeds_[seed]);
-  training.title = join(training.name(), ": ",
-                        listed(training.changes, ", ", [](const auto& c) { return join(c.first, " = ", c.second); }));
+  training.title = join(training.name(), ": ", text_of(training.changes));
   return training;
 }
 
-std::string Search::text(std::size_t c) const {
-  std::vector<std::string> words;
-  for (std::size_t k = 0; k < ranges_.size(); ++k) words.push_back(join(ranges_[k].key(), " = ", values_[c][k]));
-  return listed(words);
-}
-
-std::vector<double> Search::results(std::size_t c, std::int64_t until_epoch, const TrainingEnds& ends) const {
-  std::vector<double> values;
-  for (std::size_t s = 0; s < seeds_.size(); ++s) {
-    const auto end = ends.find(training(c, s, until_epoch).name());
-    if (end == ends.end() || end->second.code != kExitDone) return {};
-    values.push_back(Json::parse(end->second.text).at("value"));
+std::vector<Standing> Search::at(std::int64_t rung, const std::vector<std::size_t>& configurations,
+                                 const TrainingEnds& ends) const {
+  std::vector<Standing> found;
+  for (const std::size_t c : configurations) {
+    std::vector<double> values;
+    for (std::size_t s = 0; s < seeds_.size(); ++s)
+      if (const auto end = ends.find(training(c, s, rung).name()); end != ends.end() && end->second.code == kExitDone)
+        values.push_back(Json::parse(end->second.text).at("value"));
+    if (values.size() == seeds_.size()) found.push_back({c, rung, mean_interval(values)});
   }
-  return values;
-}
-
-std::optional<std::int64_t> Search::last_rung(std::size_t c, const TrainingEnds& ends) const {
-  for (std::size_t r = rungs_.size(); r-- > 0;)
-    if (!results(c, rungs_[r], ends).empty()) return rungs_[r];
-  return {};
+  std::ranges::stable_sort(found, [&](const Standing& a, const Standing& b) {
+    return method_.larger_is_better ? a.score.value > b.score.value : a.score.value < b.score.value;
+  });
+  return found;
 }
 
 std::vector<Training> Search::plan(const TrainingEnds& ends) const {
-  std::size_t bracket = values_.size();
-  if (rungs_.size() > 1)
-    bracket = static_cast<std::size_t>(std::pow(static_cast<double>(method_.factor), rungs_.size() - 1));
   std::vector<Training> all;
-  for (std::size_t begin = 0; begin < values_.size(); begin += bracket) {
-    std::vector<std::size_t> members(std::min(bracket, values_.size() - begin));
-    std::iota(members.begin(), members.end(), begin);
+  for (std::size_t begin = 0; begin < size(); begin += bracket_) {
+    std::vector<std::size_t> members = counted(begin, std::min(begin + bracket_, size()));
     for (const std::int64_t rung : rungs_) {
       bool complete = true;
       for (const std::size_t c : members) {
@@ -119,63 +103,56 @@ std::vector<Training> Search::plan(const TrainingEnds& ends) const {
           complete = ends.contains(all.emplace_back(training(c, s, rung)).name()) && complete;
       }
       if (!complete || rung == 0) break;
-      std::vector<std::pair<double, std::size_t>> good;
-      for (const std::size_t c : members)
-        if (const auto values = results(c, rung, ends); !values.empty()) good.emplace_back(mean(values), c);
-      std::ranges::stable_sort(good, [&](const auto& a, const auto& b) { return better(a.first, b.first); });
-      const std::size_t keep =
-          (members.size() + static_cast<std::size_t>(method_.factor) - 1) / static_cast<std::size_t>(method_.factor);
+      const std::vector<Standing> good = at(rung, members, ends);
+      const auto factor = static_cast<std::size_t>(method_.factor), keep = (members.size() + factor - 1) / factor;
       members.clear();
-      for (const auto& [value, c] : good)
-        if (members.size() < keep) members.push_back(c);
+      for (std::size_t i = 0; i < std::min(keep, good.size()); ++i) members.push_back(good[i].configuration);
       std::ranges::sort(members);
     }
   }
   return all;
 }
 
-std::vector<std::size_t> Search::ranking(const TrainingEnds& ends) const {
-  struct Place {
-    std::size_t rung;
-    double value;
-    std::size_t c;
-  };
-  std::vector<Place> places;
-  for (std::size_t c = 0; c < size(); ++c)
-    if (const auto rung = last_rung(c, ends))
-      places.push_back({static_cast<std::size_t>(std::ranges::find(rungs_, *rung) - rungs_.begin()),
-                        mean(results(c, *rung, ends)), c});
-  std::ranges::stable_sort(places, [&](const Place& a, const Place& b) {
-    return a.rung != b.rung ? a.rung > b.rung : better(a.value, b.value);
-  });
-  std::vector<std::size_t> order;
-  for (const Place& place : places) order.push_back(place.c);
+std::vector<Standing> Search::ranking(const TrainingEnds& ends) const {
+  std::vector<Standing> order;
+  std::set<std::size_t> placed;
+  for (std::size_t r = rungs_.size(); r-- > 0;) {
+    for (const Standing& standing : at(rungs_[r], counted(0, size()), ends))
+      if (placed.insert(standing.configuration).second) order.push_back(standing);
+  }
   return order;
 }
 
-std::optional<double> importance(const std::vector<double>& places, const std::vector<double>& results, bool in_bins) {
+std::vector<std::optional<double>> Search::importances(const TrainingEnds& ends) const {
   constexpr double kBins = 4;
-  const std::size_t n = results.size();
-  std::vector<double> ranks;  // equal results share the mean of their ranks
-  for (const double value : results) {
-    const auto below = std::ranges::count_if(results, [&](double other) { return other < value; });
-    ranks.push_back(static_cast<double>(below) + static_cast<double>(std::ranges::count(results, value)) / 2);
+  std::vector<Standing> found = at(rungs_.front(), counted(0, size()), ends);
+  std::ranges::sort(found, {}, &Standing::configuration);
+  std::vector<double> sorted, ranks;  // equal results share the mean of their ranks
+  for (const Standing& one : found) sorted.push_back(one.score.value);
+  std::ranges::sort(sorted);
+  for (const Standing& one : found) {
+    const auto same = std::ranges::equal_range(sorted, one.score.value);
+    ranks.push_back(static_cast<double>(same.begin() - sorted.begin()) + static_cast<double>(same.size()) / 2);
   }
-  std::map<double, std::vector<double>> groups;
-  for (std::size_t i = 0; i < n; ++i)
-    groups[in_bins ? std::min(kBins - 1, std::floor(kBins * places[i])) : places[i]].push_back(ranks[i]);
-  const auto spread = [](const std::vector<double>& values) {
-    double sum = 0;
-    for (const double value : values) sum += (value - mean(values)) * (value - mean(values));
-    return sum;
-  };
-  double within = 0;
-  for (const auto& [place, group] : groups) within += spread(group);
-  const std::size_t k = groups.size();
-  const double total = n > 0 ? spread(ranks) : 0;
-  if (n <= k) return {};
-  if (total <= 0) return 0;
-  return std::max(0.0, 1 - within / static_cast<double>(n - k) / (total / static_cast<double>(n - 1)));
+  std::vector<std::optional<double>> shares;
+  for (std::size_t key = 0; key < ranges_.size(); ++key) {
+    std::map<double, std::vector<double>> groups;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const double place = ranges_[key].place(changes(found[i].configuration)[key].second);
+      groups[ranges_[key].is_interval() ? std::min(kBins - 1, std::floor(kBins * place)) : place].push_back(ranks[i]);
+    }
+    double within = 0;
+    for (const auto& [place, group] : groups) within += spread(group);
+    const std::size_t n = found.size(), k = groups.size();
+    const double total = n > 0 ? spread(ranks) : 0;
+    const double share = total > 0 ? 1 - within / static_cast<double>(n - k) / (total / static_cast<double>(n - 1)) : 0;
+    shares.push_back(n > k ? std::optional(std::max(0.0, share)) : std::nullopt);
+  }
+  return shares;
+}
+
+std::string text_of(const Changes& changes) {
+  return listed(changes, ", ", [](const auto& change) { return join(change.first, " = ", change.second); });
 }
 
 }  // namespace lockstep::apps

@@ -27,18 +27,13 @@ class SearchRange {
   /// The place of a value on an axis, in [0, 1].
   double place(const std::string& value) const;
   /// The least and the largest value, or all of a choice.
-  std::vector<std::string> ends() const;
+  std::vector<std::string> ends() const { return is_interval() ? std::vector{at(0), at(1)} : list_; }
   /// Whether the values are numbers of an interval, not a list.
-  bool is_interval() const { return kind_ != Kind::list; }
+  bool is_interval() const { return list_.empty(); }
 
  private:
-  enum class Kind { list, uniform, log };
-  std::string number(double value) const;
-  double inverse(double u) const;
-
   std::string key_;
-  Kind kind_ = Kind::list;
-  bool whole_;
+  bool whole_, log_ = false;
   std::vector<std::string> list_;
   double low_ = 0, high_ = 0, points_ = 0;
 };

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,11 +18,10 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/atomic_file.hpp"
-#include "lockstep/report/append_file.hpp"
 #include "lockstep/report/parallel_axes.hpp"
 #include "lockstep/report/run_records.hpp"
-#include "lockstep/report/statistics.hpp"
 #include "lockstep/report/timeline.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -39,10 +40,10 @@ std::string best_of(const fs::path& dir, const Training& training, const Metric&
   double value = 0;
   const RunRecords records = read_run_records(dir);
   for (const EvalRecord& record : records.evaluations) {
-    if (record.split != "validation" || !record.weights.empty()) continue;
-    if (training.until_epoch > 0 && record.epoch > static_cast<double>(training.until_epoch)) continue;
+    const bool late = training.until_epoch > 0 && record.epoch > static_cast<double>(training.until_epoch);
+    if (late || record.split != "validation" || !record.weights.empty()) continue;
     const double found = metric.name == "loss" && record.loss ? *record.loss : value_of(record.metrics, metric.name);
-    if (!std::isfinite(found) || (best != nullptr && !(metric.larger_is_better ? found > value : found < value)))
+    if (!std::isfinite(found) || (best != nullptr && (metric.larger_is_better ? found <= value : found >= value)))
       continue;
     best = &record;
     value = found;
@@ -52,32 +53,28 @@ std::string best_of(const fs::path& dir, const Training& training, const Metric&
   return Json{{"value", value}, {"epoch", best->epoch}, {"step", best->step}}.dump();
 }
 
-/// The ranges of the options `sweep.KEY`, by the texts; takes that of the seed out.
-std::vector<SearchRange> read_ranges(const Options& options, const std::map<std::string, std::string>& texts,
-                                     const std::vector<std::string>& order, const std::string& kind,
-                                     std::vector<std::string>& seeds) {
+/// The options `sweep.KEY`, and their values.
+using Texts = std::deque<std::pair<std::string, std::string>>;
+
+/// The search over the ranges of these options. errors  Error (usage): names the option, and what is allowed
+std::unique_ptr<Search> read_space(const Options& options, const Texts& texts, const RunConfig& config,
+                                   const SearchMethod& method) {
   std::vector<SearchRange> ranges;
-  std::vector<std::string> keys = options.keys();
-  std::erase_if(keys, [](const std::string& key) { return key.starts_with("sweep."); });
-  const auto spellings = options.spellings();
-  for (const std::string& name : order) {
+  std::vector<std::string> seeds = {""};
+  for (const auto& [name, text] : texts) {
     std::string key = name.substr(name.find('.') + 1);
-    for (const auto& [spelling, means] : spellings)
+    for (const auto& [spelling, means] : options.spellings())
       if (spelling == "--" + key) key = means;
-    if (std::ranges::find(keys, key) == keys.end()) {
-      const std::string near = nearest(key, keys);
-      options.reject(name, join("there is no key ", key, near.empty() ? "" : "; did you mean " + near + "?"));
-    }
-    for (const char* fixed : {"run.", "dist.", "checkpoint.", "eval.", "sweep.", "model.kind", "data.path"})
+    for (const char* fixed : {"run.", "dist.", "checkpoint.", "eval.", "model.kind", "data.path"})
       if (key.starts_with(fixed) && key != "run.seed")
         options.reject(name, join(key, " does not decide what a network learns, so a search cannot compare it"));
-    const SearchRange& range = ranges.emplace_back(key, texts.at(name), options.accepted(key) == "N");
+    const SearchRange& range = ranges.emplace_back(key, text, options.knows(key) && options.accepted(key) == "N");
     require_usage(std::ranges::count(ranges, key, &SearchRange::key) == 1, "option ", name, ": ", key,
                   " has two ranges");
     for (const std::string& value : range.ends()) {
-      RunConfig config;
+      RunConfig checked;
       Options table("lockstep sweep");
-      add_options(table, config, kind);
+      add_options(table, checked, config.model_kind);
       table.parse_ini(ini_line(key, value), "[sweep]");
     }
     if (key != "run.seed") continue;
@@ -88,7 +85,7 @@ std::vector<SearchRange> read_ranges(const Options& options, const std::map<std:
   require_usage(
       !ranges.empty() || seeds.size() > 1,
       "lockstep sweep needs keys to search: a section [sweep] with lines such as optim.lr = log(1e-4 .. 1e-2)");
-  return ranges;
+  return std::make_unique<Search>(std::move(ranges), std::move(seeds), method, config);
 }
 
 /// The keys of a configuration that differ from their defaults, as an INI file that any run directory can use.
@@ -101,153 +98,23 @@ std::string ini_of(const NestedRun& run, const std::string& comment) {
   return text;
 }
 
-/// The results of a search, for people and programs.
-class Summary {
- public:
-  Summary(const Search& search, const TrainingEnds& ends, const Metric& metric)
-      : search_(search), ends_(ends), metric_(metric), order_(search.ranking(ends)) {}
-  bool empty() const { return order_.empty(); }
-  std::size_t best() const { return order_.front(); }
-  MeanInterval score(std::size_t c) const {
-    return mean_interval(search_.results(c, *search_.last_rung(c, ends_), ends_));
-  }
-
-  ReportTable table() const {
-    const bool several = search_.seeds().size() > 1;
-    ReportTable table{.title = join("Best configurations by ", metric_.name), .columns = {"place"}, .rows = {}};
-    for (const SearchRange& range : search_.ranges()) table.columns.push_back(range.key());
-    table.columns.push_back(metric_.name);
-    if (several) table.columns.emplace_back("95 % +-");
-    table.columns.emplace_back("trial");
-    for (std::size_t i = 0; i < std::min(kShown, order_.size()); ++i) {
-      auto& row = table.rows.emplace_back(std::vector{std::to_string(i + 1)});
-      const MeanInterval value = score(order_[i]);
-      row.insert(row.end(), search_.values(order_[i]).begin(), search_.values(order_[i]).end());
-      row.push_back(printed("%.6g", value.value));
-      if (several) row.push_back(printed("%.2g", value.half_width()));
-      row.push_back(search_.training(order_[i], 0, 0).folder);
-    }
-    return table;
-  }
-
-  /// By key; from the first rung, which all configurations have in common.
-  std::vector<std::pair<std::string, std::optional<double>>> importances() const {
-    std::vector<std::pair<std::string, std::optional<double>>> all;
-    for (std::size_t k = 0; k < search_.ranges().size(); ++k) {
-      std::vector<double> places, values;
-      for (std::size_t c = 0; c < search_.size(); ++c) {
-        const std::vector<double> found = search_.results(c, search_.rungs().front(), ends_);
-        if (found.empty()) continue;
-        places.push_back(search_.ranges()[k].place(search_.values(c)[k]));
-        values.push_back(mean_interval(found).value);
-      }
-      all.emplace_back(search_.ranges()[k].key(), importance(places, values, search_.ranges()[k].is_interval()));
-    }
-    return all;
-  }
-
-  ReportTable importance_table() const {
-    ReportTable table{
-        .title = "Importance: share of the variance of the ranks (main effects, Kelley's epsilon squared)",
-        .columns = {"key", "share"},
-        .rows = {}};
-    for (const auto& [key, share] : importances())
-      table.rows.push_back({key, share ? printed("%.3f", *share) : "not estimable: each value was tried once"});
-    return table;
-  }
-
-  std::string picture() const {
-    std::vector<ParallelAxis> axes;
-    for (const SearchRange& range : search_.ranges()) {
-      ParallelAxis& axis = axes.emplace_back(range.key(), std::vector<std::pair<double, std::string>>());
-      for (const std::string& value : range.ends()) axis.marks.emplace_back(range.place(value), value);
-    }
-    std::vector<double> values;
-    for (const std::size_t c : order_) values.push_back(score(c).value);
-    const double first = values.front(), last = values.back();
-    const auto place = [&](double value) { return first == last ? 1.0 : (value - last) / (first - last); };
-    const auto [worst, best] = std::ranges::minmax(values, {}, place);
-    const double low = place(worst), high = std::max(place(best), low + 1e-9);
-    axes.push_back({metric_.name, {{0, printed("%.4g", worst)}, {1, printed("%.4g", best)}}});
-    std::vector<ParallelLine> lines;
-    for (std::size_t i = 0; i < order_.size(); ++i) {
-      ParallelLine& line = lines.emplace_back();
-      for (std::size_t k = 0; k < search_.ranges().size(); ++k)
-        line.places.push_back(search_.ranges()[k].place(search_.values(order_[i])[k]));
-      line.places.push_back((place(values[i]) - low) / (high - low));
-      line.note = join(search_.text(order_[i]), ": ", metric_.name, " ", printed("%.6g", values[i]));
-    }
-    return parallel_axes_svg(axes, lines, kShown);
-  }
-
-  Json json() const {
-    Json trials = Json::array(), ranking = Json::array(), shares = Json::object();
-    for (std::size_t c = 0; c < search_.size(); ++c)
-      for (std::size_t s = 0; s < search_.seeds().size(); ++s) {
-        Json trial = {{"folder", search_.training(c, s, 0).folder}, {"values", values(c)}};
-        if (search_.seeds().size() > 1) trial["seed"] = search_.seeds()[s];
-        for (const std::int64_t rung : search_.rungs()) {
-          const auto end = ends_.find(search_.training(c, s, rung).name());
-          if (end == ends_.end()) continue;
-          Json result = {{"until_epoch", rung}};
-          if (end->second.code == kExitDone)
-            result.update(Json::parse(end->second.text));
-          else
-            result["failed"] = end->second.text;
-          trial["results"].push_back(std::move(result));
-        }
-        trials.push_back(std::move(trial));
-      }
-    for (const std::size_t c : order_) {
-      const MeanInterval value = score(c);
-      Json place = {{"folder", search_.training(c, 0, 0).folder}, {"values", values(c)}, {metric_.name, value.value}};
-      if (search_.seeds().size() > 1) {
-        place["deviation"] = value.deviation;
-        place["interval_95"] = {value.low, value.high};
-      }
-      ranking.push_back(std::move(place));
-    }
-    for (const auto& [key, share] : importances()) shares[key] = share ? Json(*share) : Json();
-    return {{"metric", metric_.name},
-            {"larger_is_better", metric_.larger_is_better},
-            {"importance", shares},
-            {"ranking", ranking},
-            {"trials", trials}};
-  }
-
- private:
-  Json values(std::size_t c) const {
-    Json values = Json::object();
-    for (std::size_t k = 0; k < search_.ranges().size(); ++k) values[search_.ranges()[k].key()] = search_.values(c)[k];
-    return values;
-  }
-
-  const Search& search_;
-  const TrainingEnds& ends_;
-  const Metric& metric_;
-  std::vector<std::size_t> order_;
-};
-
 /// The most frequent messages of trainings that have failed.
 std::string common_failures(const TrainingEnds& ends) {
   constexpr std::size_t kMessages = 3;
   std::map<std::string, int> counts;
   for (const auto& [name, end] : ends)
     if (end.code != kExitDone) ++counts[end.text];
-  std::vector<std::pair<int, std::string>> order;
-  for (const auto& [text, count] : counts) order.emplace_back(-count, text);
-  std::ranges::sort(order);
-  std::string list;
-  for (std::size_t i = 0; i < std::min(kMessages, order.size()); ++i)
-    list += join("\n  ", -order[i].first, " times: ", order[i].second);
-  return list;
+  std::vector<std::pair<std::string, int>> order(counts.begin(), counts.end());
+  std::ranges::stable_sort(order, std::greater(), &std::pair<std::string, int>::second);
+  order.resize(std::min(kMessages, order.size()));
+  return listed(order, "", [](const auto& message) { return join("\n  ", message.second, " times: ", message.first); });
 }
 
 /// How to compare the best configuration with the one that the options have without the search, if that is among them.
 std::string comparison(const Options& options, const Search& search, std::size_t best, const fs::path& dir) {
-  const auto value = [&](const SearchRange& range) { return options.value(range.key()); };
   for (std::size_t c = 0; c < search.size(); ++c) {
-    if (!std::ranges::equal(search.values(c), search.ranges(), {}, {}, value)) continue;
+    const auto is_set = [&](const auto& change) { return options.value(change.first) == change.second; };
+    if (!std::ranges::all_of(search.changes(c), is_set)) continue;
     if (c == best) return "the best configuration is that of the file";
     std::string command = "paired comparison with the configuration of the file: lockstep compare --split val";
     for (const std::size_t of : {c, best})
@@ -258,43 +125,123 @@ std::string comparison(const Options& options, const Search& search, std::size_t
   return "";
 }
 
-void write_results(const Options& options, const RunConfig& config, const Search& search, const Summary& summary,
-                   const SearchMethod& method, const Metric& metric) {
+Json json_of(const Changes& changes) { return Json::object_t(changes.begin(), changes.end()); }
+
+/// What has become of a configuration with one seed, at all rungs.
+Json trial_of(const Search& search, std::size_t c, std::size_t seed, const TrainingEnds& ends) {
+  Json trial = {{"folder", search.training(c, seed, 0).folder}, {"values", json_of(search.changes(c))}};
+  if (search.seeds().size() > 1) trial["seed"] = search.seeds()[seed];
+  for (const std::int64_t rung : search.rungs()) {
+    const auto found = ends.find(search.training(c, seed, rung).name());
+    if (found == ends.end()) continue;
+    const auto& [code, text] = found->second;
+    Json& result = trial["results"].emplace_back(Json{{"until_epoch", rung}});
+    result.update(code == kExitDone ? Json::parse(text) : Json{{"failed", text}});
+  }
+  return trial;
+}
+
+/// Writes the results of a search, for people and programs. errors  Error (internal): all trainings have failed
+void write_results(const Options& options, const RunConfig& config, const Search& search, const TrainingEnds& ends,
+                   const std::string& method, const Metric& metric) {
+  const std::vector<Standing> order = search.ranking(ends);
+  require(!order.empty(), "searching: all trainings have failed:", common_failures(ends));
+  const std::vector<SearchRange>& ranges = search.ranges();
+  const bool several = search.seeds().size() > 1;
+  const auto score = [](const Standing& one) { return one.score.value; };
+  const auto [low, high] = std::ranges::minmax(order, {}, score);
+  const double least = score(low), span = score(high) - least;
+  const auto place = [&](double value) {
+    const double above = span > 0 ? (value - least) / span : 1;
+    return metric.larger_is_better ? above : 1 - above;
+  };
+
+  ReportTable table{.title = join("Best configurations by ", metric.name), .columns = {"place"}, .rows = {}};
+  ReportTable importance{
+      .title = "Importance: share of the variance of the ranks (main effects, Kelley's epsilon squared)",
+      .columns = {"key", "share"},
+      .rows = {}};
+  Json shares = Json::object(), ranking = Json::array(), trials = Json::array();
+  std::vector<ParallelAxis> axes;
+  const std::vector<std::optional<double>> found = search.importances(ends);
+  for (std::size_t k = 0; k < ranges.size(); ++k) {
+    const std::string& key = ranges[k].key();
+    table.columns.push_back(key);
+    importance.rows.push_back(
+        {key, found[k] ? printed("%.3f", *found[k]) : "not estimable: each value was tried once"});
+    shares[key] = found[k] ? Json(*found[k]) : Json();
+    ParallelAxis& axis = axes.emplace_back(ParallelAxis{key});
+    for (const std::string& value : ranges[k].ends()) axis.marks.emplace_back(ranges[k].place(value), value);
+  }
+  table.columns.push_back(metric.name);
+  if (several) table.columns.emplace_back("95 % +-");
+  table.columns.emplace_back("trial");
+  axes.push_back({metric.name});
+  for (const double value : {least, least + span}) axes.back().marks.emplace_back(place(value), printed("%.4g", value));
+  std::vector<std::string> notes;
+  for (const auto& [c, rung, its] : order) {
+    const Changes& changes = search.changes(c);
+    const std::string folder = search.training(c, 0, 0).folder, value = printed("%.6g", its.value);
+    Json& of_all =
+        ranking.emplace_back(Json{{"folder", folder}, {"values", json_of(changes)}, {metric.name, its.value}});
+    if (several) of_all.update({{"deviation", its.deviation}, {"interval_95", {its.low, its.high}}});
+    notes.push_back(join(text_of(changes), ": ", metric.name, " ", value));
+    std::vector<std::string> row = {std::to_string(notes.size())};
+    for (std::size_t k = 0; k < ranges.size(); ++k) {
+      axes[k].places.push_back(ranges[k].place(changes[k].second));
+      row.push_back(changes[k].second);
+    }
+    axes.back().places.push_back(place(its.value));
+    row.push_back(value);
+    if (several) row.push_back(printed("%.2g", its.half_width()));
+    row.push_back(folder);
+    if (table.rows.size() < kShown) table.rows.push_back(std::move(row));
+  }
+  for (std::size_t c = 0; c < search.size(); ++c)
+    for (std::size_t s = 0; s < search.seeds().size(); ++s) trials.push_back(trial_of(search, c, s, ends));
+
   const fs::path dir = config.run.dir;
-  Json json = {{"data", config.data.path}, {"method", method.name}};
-  json.update(summary.json());
-  write_text_atomically(dir / "sweep.json", line_of(json, 1));
-  const std::size_t best = summary.best();
-  const MeanInterval value = summary.score(best);
-  Changes changes = search.training(best, 0, 0).changes;
-  write_text_atomically(dir / "best.ini", ini_of(*make_training(options, config, changes, ""),
-                                                 join("the best of ", search.size(), " configurations: ", metric.name,
-                                                      " = ", printed("%.6g", value.value))));
-  const std::string what =
-      join("search over ", search.size(), " configurations of ", fs::path(config.data.path).filename().string());
+  const std::string data_file = fs::path(config.data.path).filename().string();
+  const std::string of = join(" of ", search.size(), " configurations");
+  const Standing& best = order.front();
+  write_text_atomically(dir / "sweep.json", line_of({{"data", config.data.path},
+                                                     {"method", method},
+                                                     {"metric", metric.name},
+                                                     {"larger_is_better", metric.larger_is_better},
+                                                     {"importance", shares},
+                                                     {"ranking", ranking},
+                                                     {"trials", trials}},
+                                                    1));
+  const Training winner = search.training(best.configuration, 0, best.rung);
+  write_text_atomically(dir / "best.ini",
+                        ini_of(*make_training(options, config, winner.changes, ""),
+                               join("the best", of, ": ", metric.name, " = ", printed("%.6g", best.score.value))));
+  const std::string what = join("search over ", search.size(), " configurations of ", data_file);
   RunLog report(dir, {.title = what,
                       .config = config.text,
-                      .facts = {{"data", config.data.path}, {"method", method.name}, {"best", search.text(best)}}});
-  log::info("best configurations", table_text(summary.table()));
-  if (!search.ranges().empty()) log::info("importance of the keys", table_text(summary.importance_table()));
-  const Json& trained = json.at("trials")[best * search.seeds().size()].at("results").back();
+                      .facts = {{"data", config.data.path},
+                                {"method", method},
+                                {"best", text_of(search.changes(best.configuration))}}});
+  log::info("best configurations", table_text(table));
+  const Json trained = Json::parse(ends.at(winner.name()).text);
   EvalRecord record;
   record.step = trained.at("step");
   record.epoch = trained.at("epoch");
   record.split = "validation";
-  record.metrics = {{metric.name, value.value, metric.larger_is_better}};
-  record.protocol = join("validation, best of ", search.size(), " configurations");
-  record.data_file = fs::path(config.data.path).filename().string();
+  record.metrics = {{metric.name, best.score.value, metric.larger_is_better}};
+  record.protocol = "validation, best" + of;
+  record.data_file = data_file;
   report.record(record);
-  report.add(summary.table());
-  if (!search.ranges().empty()) {
-    report.add(summary.importance_table());
-    report.add(ReportPicture{"All configurations", summary.picture()});
+  report.add(table);
+  if (!ranges.empty()) {
+    log::info("importance of the keys", table_text(importance));
+    report.add(importance);
+    report.add(ReportPicture{"All configurations", parallel_axes_svg(axes, notes, kShown)});
   }
   report.made(dir / "sweep.json", "all results");
   report.made(dir / "best.ini", "the best configuration, for lockstep train --config");
   report.finish(join("finished the ", what));
-  if (const std::string how = comparison(options, search, best, dir); !how.empty()) log::info(how);
+  if (const std::string how = comparison(options, search, best.configuration, dir); !how.empty()) log::info(how);
 }
 
 }  // namespace
@@ -320,16 +267,12 @@ int run_sweep(World& world, const Args& args) {
               "halving: one of so many configurations continues to the next rung, which is so many times as long");
   options.add("sweep.rungs", &method.rungs, 3, between(2, 20), "halving: rungs, the last one of train.epochs");
   add_ranks_per_run(options, &campaign.ranks_per_run, 1);
-  std::map<std::string, std::string> texts;
-  std::vector<std::string> order;
-  if (help_argument(args).empty()) order = keys_of_section(world, args, "sweep");
-  std::erase_if(order, [&](const std::string& key) { return options.knows(key); });
-  for (const std::string& key : order) options.add(key, &texts[key], "", "values of " + key.substr(6));
+  Texts texts;
+  if (help_argument(args).empty())
+    for (const std::string& key : keys_of_section(world, args, "sweep"))
+      if (!options.knows(key)) options.add(key, &texts.emplace_back(key, "").second, "", "values of " + key.substr(6));
   if (!parse(world, options, args, config)) return 0;
-  const std::optional<ForeignWeights> first_weights = read_first_weights(world, config, options);
-  complete(world, config, options, args);
-  world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
-  require_same_program(world);
+  campaign.first_weights = complete(world, config, options, args);
   std::unique_ptr<Search> search;
   std::unique_ptr<NestedRun> base;
   world.together("checking the configuration", [&] {
@@ -337,12 +280,7 @@ int run_sweep(World& world, const Args& args) {
     if (config.resumes_file()) options.reject("run.resume", "each trial has its own checkpoints; choose auto or never");
     if (method.name == "halving" && config.train.steps > 0)
       options.reject("train.steps", "halving counts in epochs; set train.epochs");
-    method.seed = config.run.seed;
-    method.epochs = config.train.epochs;
-    method.eval_every = config.eval.every;
-    std::vector<std::string> seeds = {""};
-    std::vector<SearchRange> ranges = read_ranges(options, texts, order, config.model_kind, seeds);
-    search = std::make_unique<Search>(std::move(ranges), std::move(seeds), method);
+    search = read_space(options, texts, config, method);
     Changes changes = {{"eval.final", "none"}};  // the trainings leave the test samples alone
     // Most of them are shorter than this, and a checkpoint costs as much as some epochs of a small network.
     if (std::ranges::none_of(std::array{"checkpoint.every", "checkpoint.every_steps", "checkpoint.every_minutes"},
@@ -354,28 +292,27 @@ int run_sweep(World& world, const Args& args) {
     open_directory(config, options, TakeOver::no);
     write_text_atomically(fs::path(config.run.dir) / "config.ini", config.text);
   });
-  const SharedData data(world, base->config);
-  method.larger_is_better = data.decides().larger_is_better;
-  search = std::make_unique<Search>(search->ranges(), search->seeds(), method);
+  campaign.data = make_node_data_memory(world, base->config.row_options());
+  Metric decides;
+  world.together("choosing the metric",
+                 [&] { decides = deciding_metric(base->config, *load_task(world, base->config, *campaign.data)); });
+  method.larger_is_better = decides.larger_is_better;
   campaign.plan = [&](const TrainingEnds& ends) { return search->plan(ends); };
-  campaign.result = [&](const fs::path& dir, const Training& t) { return best_of(dir, t, data.decides()); };
-  campaign.first_weights = &first_weights;
-  campaign.data = &data;
+  campaign.result = [&](const fs::path& dir, const Training& t) { return best_of(dir, t, decides); };
   campaign.many = true;
   log::info(method.name, ": ", search->size(), " configurations",
             search->seeds().size() > 1 ? join(" with ", search->seeds().size(), " seeds each") : "", " on ",
             world.size(), world.size() == 1 ? " rank" : " ranks", ", ", campaign.ranks_per_run, " per training");
-  const TrainingEnds ends = train_campaign(world, base->options, base->config, campaign);
-  if (!is_complete(campaign, ends)) {
-    log::info(ends.size(), " trainings are finished; the same command continues");
-    return kExitInterrupted;
-  }
-  const Summary summary(*search, ends, data.decides());
+  TrainingEnds ends;
+  const int code = train_campaign(world, base->options, base->config, campaign, ends);
   world.together("writing the results of the search", [&] {
-    require(!summary.empty(), "searching: all trainings have failed:", common_failures(ends));
-    if (world.rank() == 0) write_results(options, config, *search, summary, method, data.decides());
+    if (world.rank() != 0) return;
+    if (code == kExitDone)
+      write_results(options, config, *search, ends, method.name, decides);
+    else
+      log::info(ends.size(), " trainings are finished; the same command continues");
   });
-  return kExitDone;
+  return code;
 }
 
 }  // namespace lockstep::apps

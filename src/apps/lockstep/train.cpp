@@ -149,13 +149,12 @@ double seconds_to_limit(double max_hours) {
 ///
 /// checkpoint  to continue from, or ""
 /// profiled    the steps whose timeline is written
-/// data        of several trainings, or null
+/// data        holds the data set, for several trainings; or null
 int train(World& world, const RunConfig& config, const fs::path& checkpoint, StepRange profiled,
-          const SharedData* data) {
+          std::shared_ptr<DataMemory> data) {
   require_memory(world, config);
-  const std::shared_ptr<DataMemory> data_memory =
-      data != nullptr ? data->for_training(world, config) : make_node_data_memory(world, config.row_options());
-  const auto model = load_task(world, config, *data_memory, nullptr, weights_of(checkpoint));
+  if (!data) data = make_node_data_memory(world, config.row_options());
+  const auto model = load_task(world, config, *data, nullptr, weights_of(checkpoint));
   RunLog log;  // outlives the trainer
   Trainer trainer(world, config, *model);
   if (!checkpoint.empty()) {
@@ -231,14 +230,17 @@ void import_weights(World& world, RunConfig& config, std::optional<ForeignWeight
 
 /// Trains the members of an ensemble, each a run of its own. Returns the exit code. Collective.
 int train_members(World& world, const Options& options, RunConfig& config, TakeOver take_over,
-                  const std::optional<ForeignWeights>& first_weights, std::int64_t ranks_per_member) {
+                  std::optional<ForeignWeights> first_weights, std::int64_t ranks_per_member) {
   const std::int64_t members = member_count(options);
   world.together("opening the run directory", [&] {
     require_usage(!config.resumes_file(), "option run.resume = ", config.run.resume, ": an ensemble has ", members,
                   " runs, each with checkpoints of its own; use auto or never");
     if (world.rank() != 0) return;
     const std::int64_t before = member_count_in(config.run.dir);  // an ensemble may grow and shrink
-    open_directory(config, before > 1 ? make_ensemble_of(options, config, before)->options : options, take_over);
+    open_directory(
+        config,
+        before > 1 ? make_training(options, config, {{kMembersKey, std::to_string(before)}}, "")->options : options,
+        take_over);
     write_text_atomically(fs::path(config.run.dir) / "config.ini", config.text);
   });
   std::vector<Training> plan;
@@ -253,10 +255,9 @@ int train_members(World& world, const Options& options, RunConfig& config, TakeO
   campaign.ranks_per_run = ranks_per_member;
   campaign.plan = [&](const TrainingEnds&) { return plan; };
   campaign.result = [](const fs::path&, const Training&) { return std::string(); };
-  campaign.first_weights = &first_weights;
-  const TrainingEnds ends = train_campaign(world, options, config, campaign);
-  if (const int code = failure_of(ends); code != kExitDone) return code;
-  if (!is_complete(campaign, ends)) return kExitInterrupted;
+  campaign.first_weights = std::move(first_weights);
+  TrainingEnds ends;
+  if (const int code = train_campaign(world, options, config, campaign, ends); code != kExitDone) return code;
   log::info("the ensemble is complete: lockstep eval --checkpoint ", config.run.dir);
   return kExitDone;
 }
@@ -293,7 +294,12 @@ void require_shared_directory(World& world, const RunConfig& config) {
   });
 }
 
-void complete(World& world, RunConfig& config, const Options& options, const Args& args) {
+std::optional<ForeignWeights> complete(World& world, RunConfig& config, Options& options, const Args& args) {
+  std::optional<ForeignWeights> first_weights;
+  world.together("reading the first weights", [&] {
+    if (holds_foreign_weights(config.run.init))
+      first_weights.emplace(config.run.init, "", config.model_kind).set_options(options);
+  });
   const bool timed = config.run.dir == "auto";
   if (timed || config.run.dir.empty()) {
     const std::vector<std::string> files = Options::config_files(args);
@@ -321,15 +327,9 @@ void complete(World& world, RunConfig& config, const Options& options, const Arg
   for (const std::string& key : options.keys())
     if (options.origin(key) == "command line" && key != "run.dir" && key != "data.path")
       config.given += (config.given.empty() ? "" : ", ") + key + " = " + options.value(key);
-}
-
-std::optional<ForeignWeights> read_first_weights(World& world, const RunConfig& config, Options& options) {
-  std::optional<ForeignWeights> found;
-  world.together("reading the first weights", [&] {
-    if (!holds_foreign_weights(config.run.init)) return;
-    found.emplace(config.run.init, "", config.model_kind).set_options(options);
-  });
-  return found;
+  world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
+  require_same_program(world);
+  return first_weights;
 }
 
 void open_directory(RunConfig& config, const Options& options, TakeOver take_over) {
@@ -347,8 +347,8 @@ void open_directory(RunConfig& config, const Options& options, TakeOver take_ove
 }
 
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
-                 const std::string& profiled_steps, std::optional<ForeignWeights> first_weights, const SharedData* data,
-                 std::int64_t ranks_per_member) {
+                 const std::string& profiled_steps, std::optional<ForeignWeights> first_weights,
+                 std::shared_ptr<DataMemory> data, std::int64_t ranks_per_member) {
   std::unique_ptr<NestedRun> first;
   StepRange profiled;
   world.together("checking the configuration", [&] {
@@ -359,7 +359,7 @@ int training_run(World& world, const Options& options, RunConfig& config, TakeOv
                   ": it records one run; an ensemble has ", member_count(options));
   });
   if (member_count(options) > 1)
-    return train_members(world, options, config, take_over, first_weights, ranks_per_member);
+    return train_members(world, options, config, take_over, std::move(first_weights), ranks_per_member);
   const fs::path checkpoint = open_run(world, options, config, take_over);
   if (first && checkpoint.empty()) {  // a resumed run needs no pretraining
     if (const int code = pretrain(world, *first, config, take_over); code != kExitDone) return code;
@@ -399,9 +399,8 @@ int run_train(World& world, const Args& args) {
   std::int64_t ranks_per_member = 0;
   add_ranks_per_run(options, &ranks_per_member, 0);
   if (!parse(world, options, args, config)) return 0;
-  std::optional<ForeignWeights> first_weights = read_first_weights(world, config, options);
   const bool timed = config.run.dir == "auto";
-  complete(world, config, options, args);
+  std::optional<ForeignWeights> first_weights = complete(world, config, options, args);
   if (restarts > 0) {
     world.together("checking the options", [&] {
       require_usage(
@@ -413,8 +412,6 @@ int run_train(World& world, const Args& args) {
     return supervise(args, restarts, launcher, config.run.dir);
   }
   require_usage(launcher.empty(), "option launcher = ", launcher, ": it needs --restarts N");
-  world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
-  require_same_program(world);
   return training_run(world, options, config, take_over ? TakeOver::yes : TakeOver::no, steps, std::move(first_weights),
                       nullptr, ranks_per_member);
 }

@@ -73,8 +73,12 @@ for method in grid halving; do
   ok on 2 "$LOCKSTEP" sweep --config $method.ini --run-dir $method-k $long --set train.log_every=1
   cmp $method-whole/sweep.json $method-k/sweep.json || fail "$method differs after kills"
 done
-run 85 on 2 "$LOCKSTEP" sweep --config random.ini --run-dir late --run.max_hours 0.000001
-says 'the same command continues'
+for method in random halving; do
+  run 85 on 2 "$LOCKSTEP" sweep --config $method.ini --run-dir late-$method --run.max_hours 0.000001
+  says 'the same command continues'
+  ok on 2 "$LOCKSTEP" sweep --config $method.ini --run-dir late-$method
+  cmp $method-1/sweep.json late-$method/sweep.json || fail "$method differs after the time limit"
+done
 
 # --- some trainings fail: recorded, the others go on; all fail: the messages
 space some 'batch.size = choice(80, 100000)'
@@ -109,7 +113,7 @@ while IFS='|' read -r line message; do
   run 2 on 2 "$LOCKSTEP" sweep --config bad.ini --run-dir bad </dev/null
   says_once "$message"
 done <<'END'
-optim.lrr = choice(1, 2)|there is no key optim.lrr; did you mean optim.lr
+optim.lrr = choice(1, 2)|unknown key optim.lrr; did you mean optim.lr
 optim.lr = log(-1 .. 1)|the logarithm needs numbers above 0
 optim.lr = uniform(2 .. 1)|an empty range
 optim.lr = uniform(1 .. 2)|a grid needs the number of points
