@@ -57,8 +57,7 @@ double median(std::vector<double> values) {
 }
 
 /// Median seconds of a call on the slowest rank, after one warm-up call. Every rank makes the same number of calls.
-template <class F>
-Times seconds_of(Communicator& comm, Device device, double budget, const F& call) {
+Times seconds_of(Communicator& comm, Device device, double budget, const auto& call) {
   const auto f = [&] {
     call();
     Stream(device).synchronize();

@@ -5,8 +5,7 @@
 namespace lockstep::test {
 
 /// Runs f once with each available instruction set.
-template <class F>
-void for_every_isa(const F& f) {
+void for_every_isa(const auto& f) {
   const ops::Isa before = ops::active_isa();
   for (const ops::Isa isa : ops::available_isas()) {
     CAPTURE(std::string(ops::name(isa)));

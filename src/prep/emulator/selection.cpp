@@ -122,8 +122,7 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// Keeps the points for which `keep` holds. errors  data: this drops the last points
-template <class Keep>
-std::int64_t narrow(std::vector<std::int64_t>& points, const std::string& reason, Keep keep) {
+std::int64_t narrow(std::vector<std::int64_t>& points, const std::string& reason, auto keep) {
   const std::size_t before = points.size();
   std::erase_if(points, [&](std::int64_t p) { return !keep(static_cast<std::size_t>(p)); });
   require_data(!points.empty(), "selecting rows: none of ", before, " points ", reason);

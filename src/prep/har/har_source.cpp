@@ -334,8 +334,7 @@ class Recordings {
     return out;
   }
 
-  template <class Number>
-  static std::vector<std::int32_t> column(const TextTable& table, const TextColumn& texts, const Number& number,
+  static std::vector<std::int32_t> column(const TextTable& table, const TextColumn& texts, const auto& number,
                                           std::int32_t missing) {
     std::vector<std::int32_t> of_word(texts.words.size()), out(table.rows());
     std::vector<bool> known(of_word.size());

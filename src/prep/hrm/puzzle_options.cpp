@@ -72,8 +72,7 @@ void PuzzleOptions::add_val(Options& options, const std::string& help) {
 
 namespace {
 /// The range of the numbers that `of` gives for the puzzles: "24 to 31", "24".
-template <class Of>
-std::string range_of(std::int64_t count, const Of& of) {
+std::string range_of(std::int64_t count, const auto& of) {
   std::int64_t least = of(0), most = least;
   for (std::int64_t i = 1; i < count; ++i) {
     least = std::min<std::int64_t>(least, of(i));

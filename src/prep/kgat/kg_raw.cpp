@@ -46,8 +46,7 @@ class Lines {
   std::int64_t line() const { return line_; }
   std::int64_t skipped() const { return skipped_; }  ///< groups of empty lines amid others
   std::int64_t first_skipped() const { return first_skipped_; }
-  template <class... Parts>
-  [[noreturn]] void fail(const Parts&... parts) const {
+  [[noreturn]] void fail(const auto&... parts) const {
     throw Error(Fault::data, join("reading '", name_, "' line ", line_, ": ", parts...));
   }
   /// Parses an id of this kind ("item"), which must be below `declared` unless that is 0.

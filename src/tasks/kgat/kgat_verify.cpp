@@ -67,8 +67,7 @@ void ReferenceData::read_graph(const H5File& file) {
   const auto key = [&](std::int64_t i) {
     const Triple& t = triples[i];
     return std::tuple(t.head, t.tail, t.relation);
-  };
-  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return key(a) < key(b); });
+  });
   of_reference.resize(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) of_reference[order[i]] = static_cast<std::int64_t>(i);
   data.own_graph(index_triples(nodes, count, triples), count);

@@ -53,8 +53,7 @@ class Reader {
   std::string reading;
 
  private:
-  template <class... Parts>
-  [[noreturn]] void fail(const Parts&... parts) const {
+  [[noreturn]] void fail(const auto&... parts) const {
     throw Error(Fault::data, join("reading '", path_, "', line ", line_, ": ", parts...));
   }
   /// The next line that is not empty.
