@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
@@ -123,9 +124,8 @@ std::vector<double> classify(const HarTask& model, std::int64_t first, std::int6
   std::vector<double> out(count * classes);
   parallel_blocks(params.device(), params.storage(), threads, count, std::min(kPassWindows, model.evaluation_block()),
                   [&](Tape& tape, std::int64_t at, std::int64_t rows) {
-                    std::vector<std::int64_t> windows(rows);
-                    std::iota(windows.begin(), windows.end(), first + at);
-                    model.classify(tape, windows, std::span(out).subspan(at * classes, rows * classes));
+                    model.classify(tape, consecutive(rows, first + at),
+                                   std::span(out).subspan(at * classes, rows * classes));
                   });
   return out;
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
@@ -113,7 +114,7 @@ Recommender make_recommender(const Arguments& a, const SequenceTask& task, Seque
     if (!file.reading.empty()) model.notes.push_back("histories are read as " + file.reading);
     if (!file.left_out.empty()) model.notes.push_back("left out of the histories: " + file.left_out);
     model.users = IdTable(file.users);
-    model.chosen = all_of(model.users);
+    model.chosen = consecutive<std::int64_t>(model.users.size());
   } else {
     model.users = IdTable(std::move(names.users));
     if (a.of_users()) model.chosen = with_history(a, model.users, data, select_users(a, model.users, model.data_path));
