@@ -2,15 +2,11 @@
 
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/samples/sequence_window.hpp"
+#include "support/elements.hpp"
 #include "support/sequence_file.hpp"
 #include "support/test.hpp"
 
 namespace {
-
-template <class T>
-std::vector<T> list(const Tensor& t) {
-  return {t.data<T>(), t.data<T>() + t.size()};
-}
 
 std::int64_t begin_of(const SequenceBatch& batch, std::int64_t b) { return batch.begin.data<std::int64_t>()[b]; }
 
@@ -76,7 +72,7 @@ TEST_SUITE("tasks.sequence_sampler") {
       CHECK(part.time.data<std::int64_t>()[m] == all.time.data<std::int64_t>()[at]);
     }
     const SequenceBatch later = training_batch(other, data, shape, {.seed = 5, .step = 4, .first = 13, .count = 4});
-    CHECK(list<std::int32_t>(part.neg) != list<std::int32_t>(later.neg));
+    CHECK(elements<std::int32_t>(part.neg) != elements<std::int32_t>(later.neg));
   }
 
   TEST_CASE("several negatives per target are unknown items, and differ") {
@@ -111,7 +107,7 @@ TEST_SUITE("tasks.sequence_sampler") {
       SequenceBatch batch, again;
       popular.draw(arena, 1, 7, DType::f64, batch);
       popular.draw(arena, 1, 7, DType::f64, again);
-      CHECK(list<std::int32_t>(batch.candidates) == list<std::int32_t>(again.candidates));
+      CHECK(elements<std::int32_t>(batch.candidates) == elements<std::int32_t>(again.candidates));
       for (std::int64_t k = 0; k < kDraws; ++k) {
         const auto item = to_size(batch.candidates.data<std::int32_t>()[k] - 1);
         seen.at(item) += 1;
@@ -127,11 +123,11 @@ TEST_SUITE("tasks.sequence_sampler") {
     Arena arena;
     const std::vector<UserHistory> histories = {data.history(0, Seen::training), data.history(2, Seen::training)};
     const SequenceBatch valid = newest_batch(arena, {.slots = 3}, histories);
-    CHECK(list<std::int32_t>(valid.item) == std::vector<std::int32_t>{2, 3, 4, 4});
-    CHECK(list<std::int32_t>(valid.slot) == std::vector<std::int32_t>{0, 1, 2, 2});
+    CHECK(elements<std::int32_t>(valid.item) == std::vector<std::int32_t>{2, 3, 4, 4});
+    CHECK(elements<std::int32_t>(valid.slot) == std::vector<std::int32_t>{0, 1, 2, 2});
     const std::vector<UserHistory> later = {data.history(2, Seen::validation)};
     const SequenceBatch test = newest_batch(arena, {.slots = 3}, later);
-    CHECK(list<std::int32_t>(test.item) == std::vector<std::int32_t>{4, 5});
+    CHECK(elements<std::int32_t>(test.item) == std::vector<std::int32_t>{4, 5});
     CHECK_FALSE(test.pos);
   }
 
