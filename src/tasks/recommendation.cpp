@@ -163,17 +163,15 @@ std::string RecommendationOptions::left_out_text() const {
 }
 
 void add_recommendation_options(Options& options, RecommendationOptions& o) {
-  options.add("checkpoint", &o.checkpoint, "", "checkpoint with the weights").value_name("FILE").required();
-  options.add("user", &o.users, {}, "users, by their ids in the raw data").value_name("ID,...");
-  options.add("users-file", &o.users_file, "", "file with the ids of users, one per line").value_name("FILE");
+  options.add("checkpoint=FILE", &o.checkpoint, "", "checkpoint with the weights").required();
+  options.add("user=ID,...", &o.users, {}, "users, by their ids in the raw data");
+  options.add("users-file=FILE", &o.users_file, "", "file with the ids of users, one per line");
   options.add("all-users", &o.all_users, false, "all users of the data set");
   options.add("top", &o.top, 10, at_least(1),
               "items per user, best first; the default is all items if there are fewer");
-  options
-      .add("candidates", &o.candidates, {},
-           "items, by id or name: their scores for each user, in this order, instead of the best items")
-      .value_name("ID,...");
-  options.add("candidates-file", &o.candidates_file, "", "the same from a file, one item per line").value_name("FILE");
+  options.add("candidates=ID,...", &o.candidates, {},
+              "items, by id or name: their scores for each user, in this order, instead of the best items");
+  options.add("candidates-file=FILE", &o.candidates_file, "", "the same from a file, one item per line");
   options.choice("embeddings", &o.embeddings, "none", {"none", "users", "items"},
                  "write the states of the users, or the rows of all items, whose inner products are the scores");
   options

@@ -28,11 +28,12 @@ Options table(Config& c) {
   o.add("data.shuffle", &c.shuffle, true, "new order each epoch");
   o.add("data.inputs", &c.inputs, {"sst", "sss"}, "input variables");
   o.add("run.seed", &c.seed, 0, "seed");
-  o.add("run.dir", &c.dir, "", "directory").may_change();
-  o.add("run.max_hours", &c.max_hours, 0, non_negative, "stop in time").unit("s").may_change();
+  o.add("run.dir", &c.dir, "", "directory");
+  o.add("run.max_hours", &c.max_hours, 0, non_negative, "stop in time").unit("s");
+  o.may_change("run", {"run.seed"});
   o.add("dist.bucket_bytes", &c.bucket, 1 << 20, positive, "bucket").unit("bytes");
   o.add("json", &c.json, false, "print JSON");
-  o.add("output,o", &c.output, "", "where to").value_name("FILE");
+  o.add("output,o=FILE", &c.output, "", "where to");
   o.positional("FILE", &c.files, "files to read", 0, 2);
   o.example("lockstep try --lr 0.1", "a large step");
   return o;
@@ -198,7 +199,7 @@ TEST_SUITE("base.options") {
     std::string file;
     std::vector<std::string> words;
     Options o("prog", "");
-    o.add("checkpoint", &file, "", "what to read").value_name("FILE").required();
+    o.add("checkpoint=FILE", &file, "", "what to read").required();
     CHECK_THROWS_WITH_AS(o.parse({}), "option --checkpoint FILE is missing: what to read", Error);
     Options p("prog", "");
     p.positional("SOURCE", &words, "which format", 1, 1);
@@ -298,10 +299,11 @@ TEST_SUITE("base.options") {
   TEST_CASE("differences name each key except those that may change") {
     Config a, b;
     Options one = table(a), two = table(b);
-    CHECK(one.parse({"--lr", "0.5", "--run.dir", "here", "--optim.name=sgd"}));
+    CHECK(one.parse({"--lr", "0.5", "--run.dir", "here", "--optim.name=sgd", "--run.seed=4"}));
     CHECK(two.parse({"--lr", "0.50", "--run.dir", "there", "--batch.size=3"}));
     const auto found = two.differences(one.ini(), "config.ini");
-    CHECK(found == std::vector<std::string>{"optim.name: sgd there, adam here", "batch.size: 1000 there, 3 here"});
+    CHECK(found == std::vector<std::string>{"optim.name: sgd there, adam here", "batch.size: 1000 there, 3 here",
+                                            "run.seed: 4 there, 0 here"});
     CHECK(two.differences("[optim]\nlr=0.5\n[batch]\nsize = 3\n", "short.ini").empty());
     CHECK(two.differences("[optim]\nlr=0.5\nage=3\n[batch]\nsize = 3\n", "new.ini") ==
           std::vector<std::string>{"optim.age: 3 there, unknown here"});

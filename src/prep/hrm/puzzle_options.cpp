@@ -146,8 +146,8 @@ void add_source_file(PuzzleSet& set, const std::string& path) {
 }  // namespace
 
 PuzzleTables::PuzzleTables(Options& options, const std::string& puzzles) {
-  options.add("train", &train_, "", "table of training " + puzzles).value_name("FILE.csv").required();
-  options.add("test", &test_, "", "table of test " + puzzles).value_name("FILE.csv");
+  options.add("train=FILE.csv", &train_, "", "table of training " + puzzles).required();
+  options.add("test=FILE.csv", &test_, "", "table of test " + puzzles);
   options.add("question-column", &columns_.question, "", "column of the questions; \"\": question, puzzle or quizzes");
   options.add("answer-column", &columns_.answer, "", "column of the answers; \"\": answer or solution(s)");
   options.add("rating-column", &columns_.rating, "",

@@ -45,17 +45,15 @@ Options make_options(Arguments& a) {
       "probability of each class. --recordings writes a row per recording: the class with the most windows; of "
       "classes with equally many windows the one with the larger sum of probabilities. Where windows have labels, the "
       "command prints accuracy and confusion matrix.");
-  options.add("checkpoint", &a.checkpoint, "", "checkpoint with the network").value_name("FILE").required();
-  options.add("input", &a.input, "", "prepared set with the windows; default: data.path").value_name("FILE.h5");
+  options.add("checkpoint=FILE", &a.checkpoint, "", "checkpoint with the network").required();
+  options.add("input=FILE.h5", &a.input, "", "prepared set with the windows; default: data.path");
   options.choice("split", &a.split, "test", {"train", "val", "test"}, "split of the data set")
       .value_alias("validation", "val")
       .value_alias("valid", "val");
   add_output_options(options, a.output, "predictions of windows").required();
-  options
-      .add("recordings", &a.recordings.path, "",
-           "votes of recordings, in the format of the extension; empty: none. Windows of unknown recordings have no "
-           "vote")
-      .value_name("FILE");
+  options.add("recordings=FILE", &a.recordings.path, "",
+              "votes of recordings, in the format of the extension; empty: none. Windows of unknown recordings have no "
+              "vote");
   options.example("lockstep predict --checkpoint run/checkpoints/best.h5 --input new.h5 --output windows.csv",
                   "the class of each window");
   options.example(
