@@ -1,4 +1,3 @@
-#include "lockstep/data/data_memory.hpp"
 #include "lockstep/train/evaluator.hpp"
 #include "support/elements.hpp"
 #include "support/mpi_main.hpp"
@@ -35,8 +34,8 @@ RunConfig config(bool reproducible, std::int64_t accumulate = 1, const char* gra
 }
 
 /// Puzzles of 3 x 3 cells, each in 8 rotated and mirrored variants, which training draws.
-PuzzleData drawn_puzzles(DataMemory& data_memory) {
-  PuzzleData data = random_puzzles(data_memory, 30);
+PuzzleData drawn_puzzles() {
+  PuzzleData data = random_puzzles(30);
   data.online = {PuzzleTask::maze, data.seq_len, 5};
   data.variants = 8;
   return data;
@@ -53,7 +52,7 @@ struct Placed : HrmTask {
 struct Run {
   Run(World& world, RunConfig settings, int threads, DType dtype = DType::f32, Device device = {})
       : config(std::move(settings)),
-        model(tiny(dtype), drawn_puzzles(data_memory), device),
+        model(tiny(dtype), drawn_puzzles(), device),
         program(world, config, model, threads) {}
   void steps(std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
@@ -89,7 +88,6 @@ struct Run {
     return same;
   }
   RunConfig config;
-  LocalDataMemory data_memory;
   Placed model;
   HrmProgram program;
   TrainState state;

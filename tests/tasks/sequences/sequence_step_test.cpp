@@ -56,10 +56,7 @@ std::vector<Variant> variants() {
   };
 }
 
-SequenceData read(const prep::SequenceSet& set) {
-  static LocalDataMemory data_memory;  // keeps the arrays
-  return read_set(set, data_memory);
-}
+SequenceData read(const prep::SequenceSet& set) { return read_set(set); }
 
 CountingTask task_of(const Variant& variant, Device device, std::int64_t more) {
   SasRecArch arch;
