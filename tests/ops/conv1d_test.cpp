@@ -43,15 +43,13 @@ TEST_SUITE("ops.conv1d") {
     }
   }
 
-  TEST_CASE("gradient of the record agrees with finite differences for x, weight and bias") {
-    for_every_isa([&] {
-      ParamStore params(DType::f64);
-      const Conv1d layer = add_conv1d(params, "conv1d", 3, 5, init::zeros(), init::zeros());
-      params.allocate(1);
-      for (const Activation activation : {Activation::none, Activation::gelu})
-        for (const Shape& shape : {Shape{7, 9}, Shape{0, 4}})
-          CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return conv1d(t, v[0], layer, activation); },
-                          {shape}, &params) < 1e-7);
-    });
+  EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences for x, weight and bias") {
+    ParamStore params(DType::f64);
+    const Conv1d layer = add_conv1d(params, "conv1d", 3, 5, init::zeros(), init::zeros());
+    params.allocate(1);
+    for (const Activation activation : {Activation::none, Activation::gelu})
+      for (const Shape& shape : {Shape{7, 9}, Shape{0, 4}})
+        CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return conv1d(t, v[0], layer, activation); }, {shape},
+                        &params) < 1e-7);
   }
 }

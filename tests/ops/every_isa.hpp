@@ -15,4 +15,11 @@ void for_every_isa(const auto& f) {
   ops::use_isa(before);
 }
 
+/// A test case that for_every_isa() runs.
+#define EVERY_ISA_TEST_CASE(title) EVERY_ISA_TEST_CASE_OF(DOCTEST_ANONYMOUS(every_isa_), title)
+#define EVERY_ISA_TEST_CASE_OF(body, title) \
+  static void body();                       \
+  TEST_CASE(title) { for_every_isa(body); } \
+  static void body()
+
 }  // namespace lockstep::test

@@ -75,23 +75,21 @@ TEST_SUITE("ops.swiglu") {
                   .gpu_sizes = {{5, 24, 600}, {3, 20000, 8}}}) == "");
   }
 
-  TEST_CASE("gradient of the record agrees with finite differences, with and without a norm") {
-    for_every_isa([&] {
-      ParamStore params(DType::f64);
-      const Param &w = params.add("w", {6, 5}, init::zeros()), &down = params.add("down", {5, 3}, init::zeros());
-      params.allocate(1);
-      for (const Shape& shape : {Shape{7, 5}, Shape{2, 3, 5}})
-        for (const std::optional<double> eps : {std::optional<double>{}, std::optional(1e-5)}) {
-          const auto layer = [&](Tape& t, const std::vector<Var>& v) { return gated_residual(t, v[0], w, down, eps); };
-          CHECK(gradcheck(layer, {shape}, &params) < 1e-7);
-          // x already has a gradient when the layer adds its own.
-          const auto used_twice = [&](Tape& t, const std::vector<Var>& v) {
-            const Var y = gated_residual(t, v[0], w, down, eps);
-            return add(t, y, v[0]);
-          };
-          CHECK(gradcheck(used_twice, {shape}, &params) < 1e-7);
-        }
-    });
+  EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences, with and without a norm") {
+    ParamStore params(DType::f64);
+    const Param &w = params.add("w", {6, 5}, init::zeros()), &down = params.add("down", {5, 3}, init::zeros());
+    params.allocate(1);
+    for (const Shape& shape : {Shape{7, 5}, Shape{2, 3, 5}})
+      for (const std::optional<double> eps : {std::optional<double>{}, std::optional(1e-5)}) {
+        const auto layer = [&](Tape& t, const std::vector<Var>& v) { return gated_residual(t, v[0], w, down, eps); };
+        CHECK(gradcheck(layer, {shape}, &params) < 1e-7);
+        // x already has a gradient when the layer adds its own.
+        const auto used_twice = [&](Tape& t, const std::vector<Var>& v) {
+          const Var y = gated_residual(t, v[0], w, down, eps);
+          return add(t, y, v[0]);
+        };
+        CHECK(gradcheck(used_twice, {shape}, &params) < 1e-7);
+      }
   }
 
   TEST_CASE("single precision gradients agree with double, also far from zero") {

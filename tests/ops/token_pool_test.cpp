@@ -35,15 +35,13 @@ TEST_SUITE("ops.token_pool") {
     }
   }
 
-  TEST_CASE("gradient of the record agrees with finite differences, in different output shapes") {
-    for_every_isa([&] {
-      for (const std::int64_t abreast : {1, 3}) {
-        const auto scored = [&](Tape& t, const std::vector<Var>& v) { return token_pool(t, v[0], v[1], abreast); };
-        CHECK(gradcheck(scored, {{6, 5, 19}, {6, 5, 1}}) < 1e-7);
-        const auto mean = [&](Tape& t, const std::vector<Var>& v) { return token_pool(t, v[0], {}, abreast); };
-        CHECK(gradcheck(mean, {{3, 4, 2}}) < 1e-7);
-      }
-    });
+  EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences, in different output shapes") {
+    for (const std::int64_t abreast : {1, 3}) {
+      const auto scored = [&](Tape& t, const std::vector<Var>& v) { return token_pool(t, v[0], v[1], abreast); };
+      CHECK(gradcheck(scored, {{6, 5, 19}, {6, 5, 1}}) < 1e-7);
+      const auto mean = [&](Tape& t, const std::vector<Var>& v) { return token_pool(t, v[0], {}, abreast); };
+      CHECK(gradcheck(mean, {{3, 4, 2}}) < 1e-7);
+    }
   }
 
   TEST_CASE("large scores and many tokens agree with the CPU" * doctest::test_suite("ops.token_pool.cuda") *
