@@ -29,10 +29,8 @@ TEST_SUITE("ops.activation_tangent") {
           for (Int k = 0; k < directions; ++k) t(k, j) = s(k, j) * first(j);
         }
       };
-      CHECK(faults({.sizes = {{35, 3}, {192, 1}, {0, 3}},
-                    .run = run,
-                    .definition = definition,
-                    .rows = false,
+      CHECK(faults(run, definition, {{35, 3}, {192, 1}, {0, 3}},
+                   {.rows = false,
                     .refused = {{{35, 1},
                                  "first",
                                  {2, 5},

@@ -160,13 +160,8 @@ TEST_SUITE("ops.activation") {
           std::tie(y0(i), d0(i)) = exact(f, 0);
         }
       };
-      CHECK(faults({.sizes = {{0}, {1}, {33}, {67}},
-                    .run = run,
-                    .definition = definition,
-                    .f32 = 3e-7,
-                    .f64 = 1e-15,
-                    .cpu_sizes = {{4001}},
-                    .gpu_sizes = {{1023}}}) == "");
+      CHECK(faults(run, definition, {{0}, {1}, {33}, {67}},
+                   {.f32 = 3e-7, .f64 = 1e-15, .cpu_sizes = {{4001}}, .gpu_sizes = {{1023}}}) == "");
     }
   }
 

@@ -30,16 +30,14 @@ TEST_SUITE("ops.conv1d") {
               std::tie(y(m, c * length + i), d(m, c * length + i)) = exact(f, sum);
             }
       };
-      CHECK(
-          faults({.sizes = {{7, 3, 5, 9}, {1, 1, 1, 1}, {4, 2, 7, 3}, {40, 4, 3, 14}, {0, 2, 3, 4}, {3, 2, 3, 1}},
-                  .run = run,
-                  .definition = definition,
-                  .f64 = f == Activation::none ? 1e-14 : 2e-14,
-                  .gpu = {.f32 = 2e-5},
-                  .refused =
-                      {{{2, 1, 3, 3}, "w", {1, 1, 4}, "conv1d: weight must be (C, 1, K) with an odd K, not (1, 1, 4)"}},
-                  .cpu_sizes = {{300, 3, 3, 14}},
-                  .gpu_sizes = {{300, 5, 3, 11}}}) == "");
+      CHECK(faults(
+                run, definition, {{7, 3, 5, 9}, {1, 1, 1, 1}, {4, 2, 7, 3}, {40, 4, 3, 14}, {0, 2, 3, 4}, {3, 2, 3, 1}},
+                {.f64 = f == Activation::none ? 1e-14 : 2e-14,
+                 .gpu = {.f32 = 2e-5},
+                 .refused =
+                     {{{2, 1, 3, 3}, "w", {1, 1, 4}, "conv1d: weight must be (C, 1, K) with an odd K, not (1, 1, 4)"}},
+                 .cpu_sizes = {{300, 3, 3, 14}},
+                 .gpu_sizes = {{300, 5, 3, 11}}}) == "");
     }
   }
 

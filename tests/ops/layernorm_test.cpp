@@ -55,10 +55,8 @@ TEST_SUITE("ops.layernorm") {
         }
       };
       CHECK(
-          faults({.sizes = {{7, 5}, {3, 50}, {0, 4}, {1, 33}, {33, 100}},
-                  .run = run,
-                  .definition = definition,
-                  .f32 = 2e-6,
+          faults(run, definition, {{7, 5}, {3, 50}, {0, 4}, {1, 33}, {33, 100}},
+                 {.f32 = 2e-6,
                   .f64 = 1e-12,
                   .gpu = {.f32 = 1e-4, .f64 = 1e-11},
                   .refused = {{{2, 5}, "gamma", {4}, "layernorm: x is (2, 5), so gamma and beta must be (5), not (4)"}},

@@ -42,10 +42,8 @@ TEST_SUITE("ops.linear") {
                                           {0, 4, 3}, {3, 4, 0}, {33, 3, 17}};
         // The sums before the activation reach 20 and more, so their rounding is visible beside values up to 1.
         CHECK(
-            faults({.sizes = common ? every : std::vector<Sizes>{{33, 3, 17}},
-                    .run = run,
-                    .definition = definition,
-                    .f32 = 1e-5,
+            faults(run, definition, common ? every : std::vector<Sizes>{{33, 3, 17}},
+                   {.f32 = 1e-5,
                     .f64 = 1e-13,
                     .gradient = f == Activation::relu ? 0 : 1e-7,
                     .refused = {{{2, 4, 3}, "w", {4, 5}, "linear: x is (2, 3), so weight must be (N, 3), not (4, 5)"}},
@@ -114,6 +112,6 @@ TEST_SUITE("ops.linear") {
       ops::linear_backward(p.stream, p.to("dx", {m, k}), p.to_sum("dw", {n, k}), p.to_sum("db", {n}),
                            p.in("dy", {m, n}), d, x, w);
     };
-    CHECK(faults({.sizes = {}, .run = run, .gradient = 0, .rows = false, .cpu_sizes = {{3000, 60, 40}}}) == "");
+    CHECK(faults(run, {}, {}, {.gradient = 0, .rows = false, .cpu_sizes = {{3000, 60, 40}}}) == "");
   }
 }

@@ -41,10 +41,8 @@ TEST_SUITE("ops.rmsnorm") {
         }
       };
       // On a GPU: rows in registers, with wide loads or not, and rows too long for registers.
-      CHECK(faults({.sizes = {{7, 20}, {6, 33}, {9, 100}, {2, 512}, {0, 4}},
-                    .run = run,
-                    .definition = definition,
-                    .refused = {{{2, 3}, "y", {3, 2}, "rmsnorm: x is (2, 3), so y must be too, not (3, 2)"},
+      CHECK(faults(run, definition, {{7, 20}, {6, 33}, {9, 100}, {2, 512}, {0, 4}},
+                   {.refused = {{{2, 3}, "y", {3, 2}, "rmsnorm: x is (2, 3), so y must be too, not (3, 2)"},
                                 {{2, 3},
                                  "a",
                                  {3, 2},

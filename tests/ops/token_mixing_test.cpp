@@ -47,10 +47,8 @@ void definition(Plain& r, Int batch, Int positions, Int channels, Int width) {
 TEST_SUITE("ops.token_mixing") {
   TEST_CASE("definition, gradients, bits and devices, whether a backward follows or not") {
     // The wide layers split the channels into chunks. A channel whose positions nearly cancel amplifies rounding.
-    CHECK(faults({.sizes = {{3, 7, 5, 9}, {2, 9, 64, 31}, {0, 3, 2, 4}},
-                  .run = run,
-                  .definition = definition,
-                  .f32 = 1e-5,
+    CHECK(faults(run, definition, {{3, 7, 5, 9}, {2, 9, 64, 31}, {0, 3, 2, 4}},
+                 {.f32 = 1e-5,
                   .f64 = 1e-13,
                   .f32_rest = 1e-4,
                   .refused = {{{2, 3, 4, 5},
@@ -64,10 +62,8 @@ TEST_SUITE("ops.token_mixing") {
   TEST_CASE("two positions, and sequences of which a pair fills the cache, agree with the CPU" *
             doctest::test_suite("ops.token_mixing.cuda") * doctest::skip(gpu_count() == 0)) {
     // With two positions the gradient is half rounding. Sums of 32768 terms have a different order.
-    CHECK(faults({.sizes = {},
-                  .run = run,
-                  .gpu = {.f32 = 1e-4, .bf16 = 0, .f16 = 0},
-                  .gpu_sizes = {{2, 2, 1, 1}, {3, 2, 32, 1 << 15}}}) == "");
+    CHECK(faults(run, {}, {},
+                 {.gpu = {.f32 = 1e-4, .bf16 = 0, .f16 = 0}, .gpu_sizes = {{2, 2, 1, 1}, {3, 2, 32, 1 << 15}}}) == "");
   }
 
   EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences for x and both weights") {

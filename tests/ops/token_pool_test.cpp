@@ -28,10 +28,8 @@ TEST_SUITE("ops.token_pool") {
           }
         }
       };
-      CHECK(faults({.sizes = {{3, 8, 64}, {2, 5, 7}, {4, 9, 33}, {1, 1, 1}, {0, 3, 2}},
-                    .run = run,
-                    .definition = definition,
-                    .gpu_sizes = {{1, 200, 64}, {2, 8, 300}, {9, 1, 1}}}) == "");
+      CHECK(faults(run, definition, {{3, 8, 64}, {2, 5, 7}, {4, 9, 33}, {1, 1, 1}, {0, 3, 2}},
+                   {.gpu_sizes = {{1, 200, 64}, {2, 8, 300}, {9, 1, 1}}}) == "");
     }
   }
 
@@ -50,6 +48,6 @@ TEST_SUITE("ops.token_pool") {
       ops::token_pool_forward(p.stream, p.out("z", {n, 1}), p.real_out("w", {n, 200}), p.in("x", {n, 200, 1}),
                               p.in("scores", {n, 200}, 1e4));
     };
-    CHECK(faults({.sizes = {}, .run = run, .gpu = {.bf16 = 0, .f16 = 0}, .gpu_sizes = {{3}}}) == "");
+    CHECK(faults(run, {}, {}, {.gpu = {.bf16 = 0, .f16 = 0}, .gpu_sizes = {{3}}}) == "");
   }
 }

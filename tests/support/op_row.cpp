@@ -345,5 +345,9 @@ std::string faults(const OpRow& row) {
     for (const Sizes& sizes : all(row.sizes, row.gpu_sizes)) check.on_gpu(sizes, adds = !adds);
   return check.found();
 }
+std::string faults(Sized<Place> run, Sized<Plain> definition, std::vector<Sizes> sizes, OpRow row) {
+  row.run = std::move(run), row.definition = std::move(definition), row.sizes = std::move(sizes);
+  return faults(row);
+}
 
 }  // namespace lockstep::test
