@@ -55,12 +55,15 @@ std::string refusal(const std::vector<std::string>& args, const std::string& fil
 
 std::string refused_file(const std::string& text) { return refusal({"--config", "x.ini"}, text); }
 
+struct Table {
+  Config c;
+  Options o = table(c);
+};
+
 }  // namespace
 
 TEST_SUITE("base.options") {
-  TEST_CASE("add() stores the defaults in the targets") {
-    Config c;
-    const Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "add() stores the defaults in the targets") {
     CHECK(c.lr == 1e-3);
     CHECK(c.batch == 1000);
     CHECK(c.shuffle);
@@ -215,9 +218,7 @@ TEST_SUITE("base.options") {
     CHECK_FALSE(contains(o.help(), "--config"));
   }
 
-  TEST_CASE("files support sections, comments and quotes and set origins; the command line wins") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "files support sections, comments and quotes and set origins; the command line wins") {
     const std::string text =
         "\xEF\xBB\xBF# comment\r\n"
         "run.seed = 5\n"
@@ -244,9 +245,7 @@ TEST_SUITE("base.options") {
     CHECK_FALSE(o.given("train.steps"));
   }
 
-  TEST_CASE("later files win over earlier ones") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "later files win over earlier ones") {
     CHECK(o.parse({"--config", "a", "-c", "b"}, [](const std::string& path) {
       return path == "a" ? "[optim]\nlr = 1\nname = sgd\n" : "[optim]\nlr = 2\n";
     }));
@@ -269,9 +268,7 @@ TEST_SUITE("base.options") {
     CHECK(refused_file("json = true\n") == "x.ini:1: json is an option of the command line, not of a file");
   }
 
-  TEST_CASE("a missing configuration file is a usage error with the system's reason") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "a missing configuration file is a usage error with the system's reason") {
     CHECK_THROWS_WITH_AS(o.parse({"--config", "/nowhere/x.ini"}),
                          "configuration '/nowhere/x.ini': No such file or directory", Error);
     CHECK_THROWS_AS(o.parse({"--config", "."}), Error);
@@ -320,17 +317,13 @@ TEST_SUITE("base.options") {
     CHECK(o.differences(other + "har", "a.ini").size() == 2);
   }
 
-  TEST_CASE("reject names the value and its origin") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "reject names the value and its origin") {
     CHECK(o.parse({"--config", "x.ini"}, [](const std::string&) { return "[batch]\nsize = 70\n"; }));
     CHECK_THROWS_WITH_AS(o.reject("batch.size", "more than the 60 rows of the data"),
                          "option batch.size = 70 (x.ini:2): more than the 60 rows of the data", Error);
   }
 
-  TEST_CASE("help shows sections, defaults, ranges, units and an example") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "help shows sections, defaults, ranges, units and an example") {
     Options::Capture capture;
     CHECK_FALSE(o.parse({"--lr", "bad value is not looked at", "--help"}));
     const std::string& text = capture.text;
@@ -341,9 +334,8 @@ TEST_SUITE("base.options") {
     for (const int columns : {60, 100}) CHECK(contains(o.help(columns), "--help, -h"));
   }
 
-  TEST_CASE("keys outside list_only() work, appear in the resolved text, and are omitted from help and docs") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table,
+                    "keys outside list_only() work, appear in the resolved text, and are omitted from help and docs") {
     o.list_only({"run.seed", "batch.*", "dist.*"});
     o.list_only({"run.*", "dist.bucket_bytes"});
     o.describe("The list:\n- one\n- two");
@@ -359,9 +351,7 @@ TEST_SUITE("base.options") {
     CHECK(contains(o.markdown(Options::Part::command), "configuration keys `run.seed`, `dist.*`."));
   }
 
-  TEST_CASE("Markdown has one row per option, the manual page one paragraph") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "Markdown has one row per option, the manual page one paragraph") {
     CHECK(contains(o.markdown(), "| `optim.lr`, `--lr` | number, > 0 | `0.001` | learning rate |"));
     CHECK(contains(o.markdown(), "| `--json` | bool | `false` | print JSON |"));
     CHECK_FALSE(contains(o.markdown(Options::Part::configuration), "json"));
