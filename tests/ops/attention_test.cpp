@@ -15,15 +15,12 @@ struct Heads {
   Shape shape() const { return {batch, time, heads * width}; }
   Shape input() const { return {batch, time, 3 * heads * width}; }
   AttentionOptions options() const {
-    AttentionOptions o;
-    o.heads = heads;
-    o.scale = 1 / std::sqrt(static_cast<double>(width));
+    AttentionOptions o{.heads = heads, .scale = 1 / std::sqrt(static_cast<double>(width))};
     return o;
   }
 };
 AttentionOptions with_heads(std::int64_t heads) {
-  AttentionOptions o;
-  o.heads = heads;
+  AttentionOptions o{.heads = heads};
   return o;
 }
 struct Result {

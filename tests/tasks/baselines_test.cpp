@@ -110,9 +110,7 @@ TEST_SUITE("tasks.baselines") {
     data.users = data.items = data.entities = 4;
     data.train = {train_ptr, train};
     data.test = {test_ptr, test};
-    BprmfTask::Options options;
-    options.embed_dim = 2;
-    options.cutoffs = {1, 2};
+    BprmfTask::Options options{.embed_dim = 2, .cutoffs = {1, 2}};
     const BprmfTask model(options, data);
     const Values m = baselines(model).at("most popular items");
     CHECK(m.at("recall@1") == Approx((1 + 0 + 1 + 0.5) / 4));
@@ -131,9 +129,7 @@ TEST_SUITE("tasks.baselines") {
     data.train = {train_ptr, train};
     data.valid = {valid_ptr, valid};
     data.test = {test_ptr, test};
-    BprmfTask::Options options;
-    options.embed_dim = 2;
-    options.cutoffs = {1};
+    BprmfTask::Options options{.embed_dim = 2, .cutoffs = {1}};
     BprmfTask model(options, data);
     // Item 2 is all that either user lacks in the test: user 0 wants it, user 1 wants the training item 1.
     model.begin_evaluation();

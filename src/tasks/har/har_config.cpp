@@ -206,11 +206,7 @@ std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
   require_data(source.checkpoint != nullptr || data.count[0] > 0, "opening data set '", source.path.string(),
                "': it has no training windows; it serves only to evaluate a trained model");
   if (source.checkpoint != nullptr) normalise_as_trained(data, *source.checkpoint);
-  HarTask::Options options;
-  options.arch = arch();
-  options.augment = augment_;
-  options.smoothing = smoothing_;
-  options.percent = percent_;
+  HarTask::Options options{.arch = arch(), .augment = augment_, .smoothing = smoothing_, .percent = percent_};
   options.balance = balance_ == "sampling"  ? HarBalance::sampling
                     : balance_ == "weights" ? HarBalance::weights
                                             : HarBalance::none;
