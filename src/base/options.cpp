@@ -202,10 +202,6 @@ Option& Option::unit(std::string name) {
   spec_->unit_name = std::move(name);
   return *this;
 }
-Option& Option::value_name(std::string name) {
-  spec_->value = std::move(name);
-  return *this;
-}
 Option& Option::value_alias(std::string word, std::string value) {
   spec_->help += join("; ", word, " stands for ", value);
   spec_->synonyms.emplace(std::move(word), std::move(value));
@@ -259,15 +255,21 @@ Options::~Options() = default;
 void Options::section(std::string prefix, std::string title, std::string text) {
   impl_->sections.push_back({std::move(prefix), std::move(title), std::move(text)});
 }
+void Options::may_change(const std::string& section, const std::set<std::string>& except) {
+  for (const auto& o : impl_->options)
+    if (o->spec_->section() == section && !except.contains(o->spec_->key)) o->may_change();
+}
 
 template <class T>
 Option& Options::insert(std::string names, T* target, T initial, Check check, std::string help) {
-  const std::vector<std::string> all = split(names, ',');
+  const std::size_t end = names.find('=');
+  const std::vector<std::string> all = split(names.substr(0, end), ',');
   require(!all.empty() && target != nullptr, "adding option '", names, "': it needs a name and a target");
   const std::string& key = all.front();
   auto spec = std::make_unique<Option::Spec>();
   Option::Spec* row = spec.get();
   row->key = key;
+  if (end != std::string::npos) row->value = names.substr(end + 1);
   row->kind = kind_of<T>();
   row->help = std::move(help);
   row->rule = std::move(check);

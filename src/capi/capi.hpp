@@ -20,8 +20,7 @@ class Failure : public Error {
   int code_;
 };
 
-template <class... Parts>
-void require_argument(const Condition& condition, const Parts&... parts) {
+void require_argument(const Condition& condition, const auto&... parts) {
   if (!condition.holds) throw Failure(LSEM_ERR_ARGUMENT, join(parts...), condition.where);
 }
 
@@ -29,8 +28,7 @@ void require_argument(const Condition& condition, const Parts&... parts) {
 int translate_exception() noexcept;
 
 /// Runs the body of a call and converts exceptions to status codes.
-template <class Body>
-int guarded(const Body& body) noexcept {
+int guarded(const auto& body) noexcept {
   try {
     body();
     return LSEM_OK;
@@ -160,8 +158,7 @@ class Workspace {
 };
 
 /// Runs the body of a call. Errors of CUDA and a missing GPU have their own code.
-template <class Body>
-int on_gpu(const Body& body) noexcept {
+int on_gpu(const auto& body) noexcept {
   return guarded([&] {
     try {
       body();

@@ -23,8 +23,7 @@ struct lsem_gpu {
 namespace {
 
 /// Checks the arguments of a call, and runs it on the caller's stream unless there are no nodes.
-template <class Body>
-int call(const lsem_gpu* g, long n, void* native, const Body& body) noexcept {
+int call(const lsem_gpu* g, long n, void* native, const auto& body) noexcept {
   return on_gpu([&] {
     require_argument(g, "the model is null");
     require_argument(n >= 0, n, " nodes");

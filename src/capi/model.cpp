@@ -52,8 +52,7 @@ int variable_text(const lsem_model* m, int is_output, int i, char* buf, size_t l
   });
 }
 
-template <class Read>
-int open_with(lsem_model** m, const Read& read) noexcept {
+int open_with(lsem_model** m, const auto& read) noexcept {
   if (m) *m = nullptr;
   return guarded([&] {
     require_argument(m, "the pointer for the model is null");
@@ -69,8 +68,7 @@ int open_with(lsem_model** m, const Read& read) noexcept {
 }
 
 /// Changes the options; an exception restores the old ones.
-template <class Change>
-int change_options(lsem_model* m, const Change& change) noexcept {
+int change_options(lsem_model* m, const auto& change) noexcept {
   return guarded([&] {
     require_argument(m, "the model is null");
     const OperatorOptions before = m->options;

@@ -69,8 +69,7 @@ lsnet_model* read(std::string_view bytes, const std::string& source) {
   return nullptr;
 }
 
-template <class Bytes>
-int open_with(lsnet_model** m, const Bytes& bytes, const char* source) noexcept {
+int open_with(lsnet_model** m, const auto& bytes, const char* source) noexcept {
   if (m) *m = nullptr;
   return guarded([&] {
     require_argument(m, "the pointer for the model is null");
@@ -88,8 +87,7 @@ const ArrayFunction::Array& array_of(const lsnet_model* m, int is_output, int i)
 }
 
 /// A usage error of the call becomes ARGUMENT.
-template <class Call>
-void as_argument(const Call& call) {
+void as_argument(const auto& call) {
   try {
     call();
   } catch (const Error& error) {

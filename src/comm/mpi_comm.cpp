@@ -38,8 +38,7 @@ MPI_Op mpi_op(ReduceOp op) {
 }
 
 /// Calls piece(first, count) for consecutive ranges of at most `limit`, and once with count 0 if total is 0.
-template <class Piece>
-void in_pieces(std::size_t total, std::size_t limit, Piece piece) {
+void in_pieces(std::size_t total, std::size_t limit, auto piece) {
   std::size_t first = 0;
   do {
     const std::size_t count = std::min(limit, total - first);
@@ -473,8 +472,7 @@ class MpiComm final : public Communicator {
   }
 
   /// Calls start(MPI_Request*) and waits for its request.
-  template <class Start>
-  void run(const char* operation, const char* what, Start start) {
+  void run(const char* operation, const char* what, auto start) {
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(start(&request), join(operation, " '", what, "'"));
     drive({&request, 1}, operation, what);

@@ -166,8 +166,7 @@ void check_node_memory(World& world, Verdict& verdict) {
 }
 
 /// Runs a check on every rank and reports the problem of the lowest failing rank.
-template <class Body>
-CommCheck check(World& world, const char* name, Body body) {
+CommCheck check(World& world, const char* name, auto body) {
   Verdict verdict;
   body(verdict);
   CommCheck result{name, true, {}};
@@ -193,8 +192,7 @@ class Timer {
   Timer(Communicator& comm, double each_s) : comm_(comm), each_s_(each_s) {}
 
   /// `bus_bytes` is the minimum number of bytes that leave each rank.
-  template <class Body>
-  void operator()(const char* name, std::size_t bytes, std::size_t bus_bytes, Body body) {
+  void operator()(const char* name, std::size_t bytes, std::size_t bus_bytes, auto body) {
     body();
     Stopwatch watch;
     body();

@@ -28,8 +28,7 @@ const NetLink* used_link(const HostFacts& host) {
 bool is_rdma(const NetLink& link) { return link.up && link.kind == "infiniband"; }
 bool is_slingshot(const NetLink& link) { return link.up && link.kind == "slingshot"; }
 
-template <class Has>
-bool on_all(const DoctorReport& report, const Has& has) {
+bool on_all(const DoctorReport& report, const auto& has) {
   return !report.hosts.empty() &&
          std::ranges::all_of(report.hosts, [&](const HostFacts& host) { return std::ranges::any_of(host.links, has); });
 }

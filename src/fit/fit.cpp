@@ -39,8 +39,7 @@ struct OnItsGpu {
 };
 
 /// Runs the body of a call and converts exceptions to status codes.
-template <class Body>
-int guarded_fit(lsfit_session* s, const Body& body, const Codes& codes = {}) noexcept {
+int guarded_fit(lsfit_session* s, const auto& body, const Codes& codes = {}) noexcept {
   if (s == nullptr) return guarded([] { throw Failure(LSEM_ERR_ARGUMENT, "the session is null"); });
   if (s->busy.test_and_set())
     return guarded([] { throw Failure(LSEM_ERR_ARGUMENT, "another thread is using the session; one call at a time"); });

@@ -38,8 +38,7 @@ std::pair<std::vector<double>, std::vector<double>> evaluate(const EmulatorOpera
 }
 
 /// max |a - b| / max |b|, with each value in units of its column; infinite if a difference is not finite.
-template <class Unit>
-double deviation(const std::vector<double>& a, const std::vector<double>& b, std::size_t columns, const Unit& unit) {
+double deviation(const std::vector<double>& a, const std::vector<double>& b, std::size_t columns, const auto& unit) {
   double largest = 0, scale = 0;
   for (std::size_t i = 0; i < b.size(); ++i) {
     const double u = unit(i % columns);

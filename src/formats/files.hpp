@@ -59,18 +59,15 @@ std::string torchscript_bytes(const Emulator& network, const EmulatorMetadata& m
 void write_h5model(const std::filesystem::path& path, const Emulator& network, const EmulatorMetadata& metadata);
 
 /// Throws ModelFileError with reason `format` and Fault::data if the condition is false.
-template <class... Parts>
-void require_format(const Condition& condition, const Parts&... parts) {
+void require_format(const Condition& condition, const auto&... parts) {
   if (!condition.holds) throw ModelFileError(ModelFileReason::format, Fault::data, join(parts...), condition.where);
 }
 
 /// Checks of a model file. errors  "opening model 'SOURCE': ..."
-template <class... Parts>
-void require_model(const Condition& condition, const std::string& source, const Parts&... parts) {
+void require_model(const Condition& condition, const std::string& source, const auto&... parts) {
   require_data(condition, "opening model '", source, "': ", parts...);
 }
-template <class... Parts>
-void require_model_format(const Condition& condition, const std::string& source, const Parts&... parts) {
+void require_model_format(const Condition& condition, const std::string& source, const auto&... parts) {
   require_format(condition, "opening model '", source, "': ", parts...);
 }
 

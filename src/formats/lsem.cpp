@@ -44,10 +44,7 @@ std::uint32_t crc_of(std::string_view bytes) {
   return static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
 }
 
-template <class T>
-void append(std::string& out, T value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
+void append(std::string& out, auto value) { out.append(reinterpret_cast<const char*>(&value), sizeof value); }
 
 /// Fixed width, so that the header's length does not depend on the offsets in it.
 std::string offset_text(std::size_t offset) {

@@ -74,8 +74,7 @@ class GraphReader {
   }
 
  private:
-  template <class... Parts>
-  [[noreturn]] void refuse(const Node& node, const Parts&... why) const {
+  [[noreturn]] void refuse(const Node& node, const auto&... why) const {
     throw ModelFileError(ModelFileReason::format, Fault::usage,
                          join(opening_, ": ", node.place, ": ", why...,
                               "; an emulator has linear layers of one width, one activation, and a normalisation"));

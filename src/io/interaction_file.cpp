@@ -140,8 +140,7 @@ struct InteractionFile::State {
   Counts counts;
 
   State(const std::filesystem::path& file, const InteractionOptions& with) : path(file), options(with), lines(file) {}
-  template <class... Parts>
-  [[noreturn]] void fail(const Parts&... parts) const {
+  [[noreturn]] void fail(const auto&... parts) const {
     throw Error(Fault::data, join("reading '", path.string(), "', line ", line, ": ", parts...));
   }
   bool json() const { return format == "json"; }

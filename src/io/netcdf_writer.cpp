@@ -10,8 +10,7 @@ struct NetcdfWriter::Impl {
   h5::Id file;
   std::map<std::string, std::int64_t> lengths;  ///< of the dimensions
 
-  template <class... Parts>
-  void check(bool good, const Parts&... doing) const {
+  void check(bool good, const auto&... doing) const {
     require(good, "writing '", path.string(), "': ", doing..., ": ", h5::kReason);
   }
 

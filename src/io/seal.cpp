@@ -47,10 +47,7 @@ class Hasher {
     number(stored.size());
     hash_ = hash64(stored, hash_);
   }
-  template <class T>
-  void number(T value) {
-    hash_ = hash64(&value, sizeof value, hash_);
-  }
+  void number(auto value) { hash_ = hash64(&value, sizeof value, hash_); }
   void add(const H5Value& value) {
     number(value.index());
     std::visit([this](const auto& v) { one(v); }, value);

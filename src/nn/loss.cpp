@@ -12,8 +12,7 @@ namespace lockstep {
 
 namespace {
 /// Records a loss times `scale`; sum(loss, dy) computes the loss and its gradient by y.
-template <class Sum>
-Var summed(Tape& t, const char* op, Var y, double scale, const Sum& sum) {
+Var summed(Tape& t, const char* op, Var y, double scale, const auto& sum) {
   const profile::Span span(op);
   Var loss = t.output({}, t.wants_grad({y}), t.real_dtype());
   const Tensor gradient = loss.wants_grad() ? t.keep(y.shape(), t.real_dtype()) : Tensor{};
@@ -65,9 +64,8 @@ Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const st
 
 namespace {
 /// rows_grad() returns the destination of the gradient of the candidates' rows.
-template <class RowsGrad>
 Var softmax_over(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos,
-                 const ops::SoftmaxCandidates& candidates, const RowsGrad& rows_grad) {
+                 const ops::SoftmaxCandidates& candidates, const auto& rows_grad) {
   const profile::Span span("item_softmax");
   Var loss = t.output({}, t.wants_grad({f}, {&table}), t.real_dtype());
   const Tensor state = t.keep({3, f.rows()}, t.real_dtype());

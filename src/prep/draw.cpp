@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 
 namespace lockstep::prep {
@@ -12,8 +12,7 @@ namespace {
 /// The first `count` elements of a Fisher-Yates shuffle.
 std::vector<std::int64_t> shuffled(std::int64_t n, std::int64_t count, std::uint64_t seed, Site site) {
   require(count >= 0 && count <= n, "drawing ", count, " of ", n);
-  std::vector<std::int64_t> order(n);
-  std::iota(order.begin(), order.end(), std::int64_t{0});
+  auto order = consecutive<std::int64_t>(n);
   const Philox random(seed, 0, site);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto j =

@@ -12,16 +12,12 @@ namespace lockstep::prep {
 class Page {
  public:
   Page(std::ostream& out, const H5File& file, const std::string& title);
-  template <class... Parts>
-  void line(const std::string& name, const Parts&... parts) {
+  void line(const std::string& name, const auto&... parts) {
     out_ << "  " << name << std::string(name.size() < width_ ? width_ - name.size() : 1, ' ');
     (out_ << ... << parts) << "\n";
   }
   /// A line as std::printf formats it.
-  template <class... Values>
-  void print(const char* format, const Values&... values) {
-    out_ << printed(format, values...);
-  }
+  void print(const char* format, const auto&... values) { out_ << printed(format, values...); }
   /// Raw files with their checksums; only the first of a long list.
   void sources(const std::vector<std::string>& names, const std::vector<std::string>& sums);
   /// Those attributes of an object that are no lists.

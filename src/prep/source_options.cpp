@@ -11,13 +11,9 @@ namespace lockstep::prep {
 
 SourceOptions::SourceOptions(Options& options, Input kind) {
   if (kind == Input::files) {
-    options.add("input,i", &input, {}, "files or quoted patterns, concatenated in this order")
-        .value_name("FILE,...")
-        .required();
+    options.add("input,i=FILE,...", &input, {}, "files or quoted patterns, concatenated in this order").required();
   }
-  options.add("output,o", &output, "", "prepared file; replaced only when the new one is complete")
-      .value_name("FILE.h5")
-      .required();
+  options.add("output,o=FILE.h5", &output, "", "prepared file; replaced only when the new one is complete").required();
   options.add("strict", &strict, false, "take every warning about the raw data for an error, and write nothing");
   options.add("quiet", &quiet, false, "print nothing but warnings and errors");
 }
@@ -32,11 +28,10 @@ void add_interaction_options(Options& options, InteractionOptions& table) {
   auto formats = interaction_formats();
   formats.insert(formats.begin(), "auto");
   options.choice("input.format,format", &table.format, "auto", formats, "format of the lines");
-  options
-      .add("input.columns,columns", &table.columns, {},
-           "names of all columns of a file without a header, by position: user, item, time where there are times, - or "
-           "any other name for the rest")
-      .value_name("NAME,...");
+  options.add(
+      "input.columns,columns=NAME,...", &table.columns, {},
+      "names of all columns of a file without a header, by position: user, item, time where there are times, - or "
+      "any other name for the rest");
   options.add("input.user_column,user-column", &table.user_column, "",
               "csv, json: column of users; default: user_id, user, userId or reviewerID");
   options.add("input.item_column,item-column", &table.item_column, "",
@@ -45,11 +40,10 @@ void add_interaction_options(Options& options, InteractionOptions& table) {
               "csv, json: column of times, - for none; default: timestamp, time or unixReviewTime, if present");
   options.choice("input.time_unit,time-unit", &table.time_unit, "s", time_units(),
                  "what times that are numbers count since 1970; yyyymmdd: digits of a date, with hhmmss or without");
-  options
-      .add("input.where,where", &table.where, {},
-           "read only lines for which all these conditions on columns hold, such as 'rating >= 4': = != < <= > >= on "
-           "numbers, times or texts; an empty field is neither less nor greater")
-      .value_name("CONDITION,...");
+  options.add(
+      "input.where,where=CONDITION,...", &table.where, {},
+      "read only lines for which all these conditions on columns hold, such as 'rating >= 4': = != < <= > >= on "
+      "numbers, times or texts; an empty field is neither less nor greater");
 }
 
 }  // namespace lockstep::prep

@@ -122,9 +122,8 @@ std::string loss_chart(const RunHistory& history, const std::string& x_label) {
   return plot.log_y(positive).html();
 }
 
-template <class Value>
 std::string training_chart(const RunHistory& history, const std::string& title, const std::string& x_label,
-                           const std::string& y_label, bool from_zero, const Value& value) {
+                           const std::string& y_label, bool from_zero, const auto& value) {
   SvgPlot plot(title, x_label, y_label);
   SvgPlot::Points line;
   double low = 1e300, high = 0;

@@ -8,8 +8,7 @@ namespace lockstep {
 
 namespace {
 
-template <class Passable>
-std::vector<std::int32_t> breadth_first(int side, std::size_t from, std::size_t cells, Passable passable) {
+std::vector<std::int32_t> breadth_first(int side, std::size_t from, std::size_t cells, auto passable) {
   std::vector<std::int32_t> steps(cells, -1);
   std::vector<std::size_t> queue = {from};
   steps[from] = 0;

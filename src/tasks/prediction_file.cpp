@@ -380,8 +380,8 @@ Option& add_output_options(Options& options, PredictionOutput& output, const std
                  "format of the output; auto: by its extension, .h5, .csv or .jsonl (JSON lines)");
   options.add("force", &output.force, false,
               "replace an existing file of another kind, or one in a folder named checkpoints");
-  return options.add("output", &output.path, "", written + "; an existing file is replaced at the end, atomically")
-      .value_name("FILE");
+  return options.add("output=FILE", &output.path, "",
+                     written + "; an existing file is replaced at the end, atomically");
 }
 
 void require_output(const PredictionOutput& output, const std::vector<std::string>& inputs) {

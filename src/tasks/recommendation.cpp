@@ -4,8 +4,8 @@
 #include <iomanip>
 #include <iostream>
 #include <limits>
-#include <numeric>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
@@ -24,8 +24,7 @@ constexpr std::int64_t kUserBlock = 32;
 
 /// Sorts items by score, best first; equal scores by item.
 void sort_by_score(std::span<std::int32_t> items, std::span<double> scores) {
-  std::vector<std::size_t> order(items.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  auto order = consecutive<std::size_t>(std::ssize(items));
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return scores[a] != scores[b] ? scores[a] > scores[b] : items[a] < items[b];
   });
@@ -164,17 +163,15 @@ std::string RecommendationOptions::left_out_text() const {
 }
 
 void add_recommendation_options(Options& options, RecommendationOptions& o) {
-  options.add("checkpoint", &o.checkpoint, "", "checkpoint with the weights").value_name("FILE").required();
-  options.add("user", &o.users, {}, "users, by their ids in the raw data").value_name("ID,...");
-  options.add("users-file", &o.users_file, "", "file with the ids of users, one per line").value_name("FILE");
+  options.add("checkpoint=FILE", &o.checkpoint, "", "checkpoint with the weights").required();
+  options.add("user=ID,...", &o.users, {}, "users, by their ids in the raw data");
+  options.add("users-file=FILE", &o.users_file, "", "file with the ids of users, one per line");
   options.add("all-users", &o.all_users, false, "all users of the data set");
   options.add("top", &o.top, 10, at_least(1),
               "items per user, best first; the default is all items if there are fewer");
-  options
-      .add("candidates", &o.candidates, {},
-           "items, by id or name: their scores for each user, in this order, instead of the best items")
-      .value_name("ID,...");
-  options.add("candidates-file", &o.candidates_file, "", "the same from a file, one item per line").value_name("FILE");
+  options.add("candidates=ID,...", &o.candidates, {},
+              "items, by id or name: their scores for each user, in this order, instead of the best items");
+  options.add("candidates-file=FILE", &o.candidates_file, "", "the same from a file, one item per line");
   options.choice("embeddings", &o.embeddings, "none", {"none", "users", "items"},
                  "write the states of the users, or the rows of all items, whose inner products are the scores");
   options
@@ -211,18 +208,12 @@ void check(const RecommendationOptions& o, const Options& options, World& world,
   if (!o.output.path.empty() && world.rank() == 0) require_output(o.output, inputs);
 }
 
-std::vector<std::int64_t> all_of(const IdTable& table) {
-  std::vector<std::int64_t> all(table.size());
-  std::iota(all.begin(), all.end(), std::int64_t{0});
-  return all;
-}
-
 std::vector<std::int64_t> select_users(const RecommendationOptions& o, const IdTable& users,
                                        const std::string& data_path) {
   if (!o.all_users)
     return find_ids(written(o.users, o.users_file), users, where("user", o.users_file),
                     described(users, "users", data_path, "--users-file"));
-  return all_of(users);
+  return consecutive<std::int64_t>(users.size());
 }
 
 RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> users, std::int64_t count,

@@ -46,8 +46,6 @@ void add_recommendation_options(Options& options, RecommendationOptions& o);
 /// errors   usage
 void check(const RecommendationOptions& o, const Options& options, World& world,
            const std::pair<std::string, std::string>& source, std::vector<std::string> inputs);
-/// The numbers of all ids.
-std::vector<std::int64_t> all_of(const IdTable& table);
 /// The numbers of the users that --user, --users-file or --all-users names.
 /// errors  usage, data: see find_ids()
 std::vector<std::int64_t> select_users(const RecommendationOptions& o, const IdTable& users,

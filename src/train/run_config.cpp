@@ -17,93 +17,74 @@ namespace {
 void add_run(Options& o, RunConfig::Run& run) {
   o.section("run", "Run", "Run directory, device and limits.");
   o.add(
-       "run.dir,output.model_dir", &run.dir, "",
-       "run directory for logs, metrics, checkpoints and report; empty: runs/<name of the configuration file>, so that "
-       "the same command continues its run; auto: a new one, runs/<that name>-<date>-<time>")
-      .value_name("DIR")
-      .may_change();
+      "run.dir,output.model_dir=DIR", &run.dir, "",
+      "run directory for logs, metrics, checkpoints and report; empty: runs/<name of the configuration file>, so that "
+      "the same command continues its run; auto: a new one, runs/<that name>-<date>-<time>");
   o.add(
-       "run.resume,resume", &run.resume, "auto",
-       "auto: continue from the newest whole checkpoint of the run directory; never: start again and move the existing "
-       "files to previous-N; FILE: continue from this checkpoint")
-      .value_name("auto|never|FILE")
-      .may_change();
+      "run.resume,resume=auto|never|FILE", &run.resume, "auto",
+      "auto: continue from the newest whole checkpoint of the run directory; never: start again and move the existing "
+      "files to previous-N; FILE: continue from this checkpoint");
   o.add(
-       "run.init,init-from", &run.init, "",
-       "initial weights of a new run: a checkpoint, whose data and options may differ, but its arrays must match, or a "
-       "file that lockstep import reads (.pth, .safetensors, .npz), with the same options; a resumed run ignores it")
-      .value_name("FILE");
+      "run.init,init-from=FILE", &run.init, "",
+      "initial weights of a new run: a checkpoint, whose data and options may differ, but its arrays must match, or a "
+      "file that lockstep import reads (.pth, .safetensors, .npz), with the same options; a resumed run ignores it");
   o.add("run.seed,seed", &run.seed, 0, "seed of all random numbers, such as initial weights and the order of samples");
   o.add("run.reproducible,reproducible", &run.reproducible, false,
         "sum gradients in one fixed tree: the same weights, bit for bit, for any number of ranks and threads");
   o.add("run.proof_every", &run.proof_every, 1000, non_negative,
         "run.reproducible: steps between two hashes of the run's state, which `lockstep replay` and `lockstep "
-        "checkpoint verify` compare with; 0: off")
-      .may_change();
+        "checkpoint verify` compare with; 0: off");
   o.add("run.threads,threads,num_threads", &run.threads, 0, between(0, 1024),
-        "threads per rank; 0: OMP_NUM_THREADS, else the rank's cores divided by the ranks that may use the same ones")
-      .may_change();
-  o.choice("run.device,device", &run.device, "cpu", {"cpu", "cuda"}, "device that computes").may_change();
+        "threads per rank; 0: OMP_NUM_THREADS, else the rank's cores divided by the ranks that may use the same ones");
+  o.choice("run.device,device", &run.device, "cpu", {"cpu", "cuda"}, "device that computes");
   o.choice("run.backend,backend", &run.backend, "auto", {"auto", "mpi", "nccl"},
            "library that sums gradients over ranks: nccl from GPU to GPU, mpi through host memory; auto: nccl if every "
            "rank has its own GPU")
-      .value_alias("gloo", "mpi")
-      .may_change();
+      .value_alias("gloo", "mpi");
   o.choice("run.graphs,graphs", &run.graphs, "auto", {"auto", "on", "off"},
            "capture training steps in CUDA graphs and repeat these; auto: if the model allows it; on: fail if it does "
-           "not")
-      .may_change();
+           "not");
   o.add("run.tune_products,tune-products", &run.tune_products, false,
         "GPUs: time algorithms of cuBLASLt at the first use of each shape of a matrix product, and keep the fastest. "
-        "Results depend on the timings in the last digits; a resumed run takes the algorithms from its checkpoint")
-      .may_change();
+        "Results depend on the timings in the last digits; a resumed run takes the algorithms from its checkpoint");
   o.choice("run.isa", &run.isa, "auto", {"auto", "generic", "avx2", "avx512", "asimd"},
            "instruction set of the CPU kernels, the same on all ranks; results differ between sets in the last digits. "
            "auto: that of the checkpoint if the run is resumed and all processors have it, else the widest one that "
            "the processors of all ranks have; without run.reproducible, a new training measures whether a narrower one "
-           "is faster")
-      .may_change();
+           "is faster");
   o.choice(
-       "run.precision,precision", &run.precision, "auto", {"auto", "fp32", "fp64", "tf32", "bf16", "fp16"},
-       "type of weights and activations. auto: fp32, but on GPUs bf16 if the model's publication trains in it. GPUs "
-       "only: tf32 rounds the operands of fp32 matrix products to 10 mantissa bits; bf16 and fp16 store weights and "
-       "activations in 16 bits, but keep fp32 master weights and sums; fp16 also scales the loss")
-      .may_change();
+      "run.precision,precision", &run.precision, "auto", {"auto", "fp32", "fp64", "tf32", "bf16", "fp16"},
+      "type of weights and activations. auto: fp32, but on GPUs bf16 if the model's publication trains in it. GPUs "
+      "only: tf32 rounds the operands of fp32 matrix products to 10 mantissa bits; bf16 and fp16 store weights and "
+      "activations in 16 bits, but keep fp32 master weights and sums; fp16 also scales the loss");
   o.add(
        "run.max_hours,max-hours", &run.max_hours, 0, non_negative,
        "time limit, from the start of the process: the run writes a checkpoint and exits with code 85 before this time "
        "is over; 0: no limit")
-      .unit("h")
-      .may_change();
+      .unit("h");
   o.choice("run.log_level,log-level", &run.log_level, "info", {"warning", "info", "detail"},
            "what the console shows: warnings and errors; also a table of the training; or each record with all its "
-           "values. The files of the run have everything")
-      .may_change();
+           "values. The files of the run have everything");
   o.add("run.all_ranks_log", &run.all_ranks_log, false,
-        "print the log lines of every rank, not only of rank 0, with rank and host")
-      .may_change();
+        "print the log lines of every rank, not only of rank 0, with rank and host");
+  o.may_change("run", {"run.seed", "run.reproducible", "run.init"});
 }
 
 void add_data_and_model(Options& o, RunConfig& c, const std::vector<std::string>& kinds) {
   o.section("data", "Data");
-  o.add("data.path,data.data_path", &c.data.path, "", "data set: a file prepared by lockstep-prep")
-      .value_name("FILE")
-      .may_change();
-  o.add("data.stage", &c.data.stage, "",
+  o.add("data.path,data.data_path=FILE", &c.data.path, "", "data set: a file prepared by lockstep-prep");
+  o.add("data.stage=DIR", &c.data.stage, "",
         "directory on storage of each node, such as $TMPDIR: one rank of each node copies the data set there, and all "
         "ranks of the node read the copy, which is removed after loading. $NAME and ${NAME} are variables of the "
-        "node's environment; empty: read data.path itself")
-      .value_name("DIR")
-      .may_change();
+        "node's environment; empty: read data.path itself");
   o.choice(
-       "data.layout", &c.data.layout, "auto", {"auto", "replicate", "divided"},
-       "where the rows of the data set are: all in the memory of every node (replicate), or divided over the nodes, "
-       "which then exchange the rows of each step; rows that exceed data.memory on all nodes together stay in the "
-       "file. auto: replicate while they fit into data.memory")
-      .may_change();
+      "data.layout", &c.data.layout, "auto", {"auto", "replicate", "divided"},
+      "where the rows of the data set are: all in the memory of every node (replicate), or divided over the nodes, "
+      "which then exchange the rows of each step; rows that exceed data.memory on all nodes together stay in the "
+      "file. auto: replicate while they fit into data.memory");
   o.add("data.memory", &c.data.memory_gib, 0, non_negative,
-        "GiB of a node for the rows of the data set; 0: half of what the node has")
-      .may_change();
+        "GiB of a node for the rows of the data set; 0: half of what the node has");
+  o.may_change("data");
 
   o.section("model", "Model");
   o.choice("model.kind", &c.model_kind, c.model_kind, kinds, "kind of model; decides which other keys exist")
@@ -195,12 +176,11 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
 
 void add_training(Options& o, RunConfig& c) {
   o.section("train", "Training");
-  o.add("train.epochs,epochs,training.epochs", &c.train.epochs, 100000, at_least(1), "passes over the training samples")
-      .may_change();
-  o.add("train.steps,steps", &c.train.steps, 0, non_negative, "stop after this many steps; 0: after train.epochs")
-      .may_change();
-  o.add("train.log_every", &c.train.log_every, 0, non_negative, "steps per log record; 0: one record per epoch")
-      .may_change();
+  o.add("train.epochs,epochs,training.epochs", &c.train.epochs, 100000, at_least(1),
+        "passes over the training samples");
+  o.add("train.steps,steps", &c.train.steps, 0, non_negative, "stop after this many steps; 0: after train.epochs");
+  o.add("train.log_every", &c.train.log_every, 0, non_negative, "steps per log record; 0: one record per epoch");
+  o.may_change("train");
 
   o.section("eval", "Evaluation");
   o.add("eval.every", &c.eval.every, 1, at_least(1),
@@ -253,67 +233,51 @@ void add_diagnostics(Options& o, RunConfig& c) {
 void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.section("checkpoint", "Checkpoints");
   o.add(
-       "checkpoint.every,training.save_interval", &c.checkpoint.every, -1, at_least(-1),
-       "epochs between two checkpoints; 0: off; -1: one after each epoch, but only as often as they cost less than 1 % "
-       "of the time; off with every_steps or every_minutes")
-      .may_change();
-  o.add("checkpoint.every_steps", &c.checkpoint.every_steps, 0, non_negative, "steps between two checkpoints; 0: off")
-      .may_change();
+      "checkpoint.every,training.save_interval", &c.checkpoint.every, -1, at_least(-1),
+      "epochs between two checkpoints; 0: off; -1: one after each epoch, but only as often as they cost less than 1 % "
+      "of the time; off with every_steps or every_minutes");
+  o.add("checkpoint.every_steps", &c.checkpoint.every_steps, 0, non_negative, "steps between two checkpoints; 0: off");
   o.add("checkpoint.every_minutes", &c.checkpoint.every_minutes, 0, non_negative,
         "time between two checkpoints; 0: off")
-      .unit("min")
-      .may_change();
+      .unit("min");
   o.add("checkpoint.partner_steps", &c.checkpoint.partner_steps, -1, at_least(-1),
         "steps between two copies of the state in the memory of every rank, for the loss of another one, if the state "
-        "is divided over the ranks or lies on GPUs; 0: none; -1: as often as they cost less than 1 % of the time")
-      .may_change();
+        "is divided over the ranks or lies on GPUs; 0: none; -1: as often as they cost less than 1 % of the time");
   o.add("checkpoint.keep", &c.checkpoint.keep, 3, at_least(1),
-        "number of step-N.h5 files to keep, in addition to best.h5, final.h5 and those of `lockstep checkpoint keep`")
-      .may_change();
+        "number of step-N.h5 files to keep, in addition to best.h5, final.h5 and those of `lockstep checkpoint keep`");
   o.add("checkpoint.best_keep,save_top_k", &c.checkpoint.best_keep, 1, at_least(1),
-        "number of best evaluations whose weights are kept: best.h5, best-2.h5, ...")
-      .may_change();
+        "number of best evaluations whose weights are kept: best.h5, best-2.h5, ...");
   o.choice(
-       "checkpoint.layout", &c.checkpoint.layout, "single", {"single", "sharded"},
-       "single: rank 0 writes one file; sharded: every rank writes a part beside a manifest, for large models; a run "
-       "can continue from either")
-      .may_change();
+      "checkpoint.layout", &c.checkpoint.layout, "single", {"single", "sharded"},
+      "single: rank 0 writes one file; sharded: every rank writes a part beside a manifest, for large models; a run "
+      "can continue from either");
 
   o.add("checkpoint.copy", &c.checkpoint.copy, true,
         "write a copy of weights and optimizer state while the training goes on; false: the training waits, and the "
-        "memory of the copies is saved")
-      .may_change();
+        "memory of the copies is saved");
   o.add("checkpoint.retry_minutes", &c.checkpoint.retry_minutes, 10, non_negative,
-        "time for which the last checkpoint of a start, if it cannot be written (a full disk), is tried again")
-      .may_change();
+        "time for which the last checkpoint of a start, if it cannot be written (a full disk), is tried again");
+  o.may_change("checkpoint");
 
   o.section("dist", "Distribution over ranks");
   const Check limit{"0, or >= 1", [](long double v) { return v == 0 || v >= 1; }};  // steps and files take a while
-  o.add("dist.timeout,timeout", &c.dist.timeout, 600, limit, "longest wait for another rank; 0: no limit")
-      .unit("s")
-      .may_change();
+  o.add("dist.timeout,timeout", &c.dist.timeout, 600, limit, "longest wait for another rank; 0: no limit").unit("s");
   o.add("dist.check_every", &c.dist.check_every, 1000, non_negative,
-        "steps between two comparisons of the weights of all ranks; 0: never")
-      .may_change();
+        "steps between two comparisons of the weights of all ranks; 0: never");
   o.add("dist.check_collectives", &c.dist.check_collectives, false,
-        "check that all ranks call the same collective before data are sent (slow)")
-      .may_change();
+        "check that all ranks call the same collective before data are sent (slow)");
   o.add("dist.bucket_bytes", &c.dist.bucket_bytes, std::int64_t{4} << 20, at_least(1),
         "minimum size of a gradient bucket; buckets are sent during the backward pass")
-      .unit("bytes")
-      .may_change();
+      .unit("bytes");
   o.add("dist.gpu_bucket_bytes", &c.dist.gpu_bucket_bytes, std::int64_t{32} << 20, at_least(1),
         "the same between GPUs by NCCL, which sends large messages faster")
-      .unit("bytes")
-      .may_change();
+      .unit("bytes");
   o.add("dist.gpu_row_bytes", &c.dist.gpu_row_bytes, 0, non_negative,
         "between GPUs by NCCL, tables of at least this size are sent without the rows that no rank has touched, if "
         "that saves a quarter; such steps cannot be graphs. 0: 100 MB within a host, 5 MB between hosts")
-      .unit("bytes")
-      .may_change();
+      .unit("bytes");
   o.choice("dist.compress", &c.dist.compress, "none", {"none", "bf16"},
-           "none: send gradients in full precision; bf16: send them as bf16 (half the bytes) and sum them in fp32")
-      .may_change();
+           "none: send gradients in full precision; bf16: send them as bf16 (half the bytes) and sum them in fp32");
   o.add("dist.shards", &c.dist.shards, 0, non_negative,
         "number of shards of a batch over all ranks and threads (fewer if they would be too small, more with more "
         "threads); with run.reproducible exactly this number, which must be a power of two, and threads without a "
@@ -321,19 +285,16 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
         "resumed run keeps the value of its first start and refuses another one")
       .settled_by_first_start("0");
   o.choice(
-       "dist.parallel,parallel,multi-gpu", &c.dist.parallel, "ddp", {"ddp", "dp"},
-       "ddp: one process per device, started by mpirun; dp: one process drives several devices with the same result: "
-       "the GPUs of dist.gpu_ids, or dist.replicas on the CPU")
-      .may_change();
+      "dist.parallel,parallel,multi-gpu", &c.dist.parallel, "ddp", {"ddp", "dp"},
+      "ddp: one process per device, started by mpirun; dp: one process drives several devices with the same result: "
+      "the GPUs of dist.gpu_ids, or dist.replicas on the CPU");
   o.add("dist.replicas,replicas", &c.dist.replicas, 1, between(1, 1e6),
         "dp on the CPU: number of simulated devices, each with its own batch; the threads of the process share their "
-        "work")
-      .may_change();
-  o.add("dist.gpu_ids,gpu-ids", &c.dist.gpu_ids, {},
+        "work");
+  o.add("dist.gpu_ids,gpu-ids=N,N", &c.dist.gpu_ids, {},
         "numbers of the GPUs to use; empty: all visible GPUs. ddp: the ranks of a host use them in turn; dp: one "
-        "process uses all of them")
-      .value_name("N,N")
-      .may_change();
+        "process uses all of them");
+  o.may_change("dist", {"dist.shards"});
 }
 
 /// Words of the guides of the public programs that are no keys.

@@ -3,8 +3,7 @@
 #include "support/test.hpp"
 
 namespace {
-template <class F>
-Error caught(const F& f) {
+Error caught(const auto& f) {
   try {
     f();
   } catch (const Error& e) {

@@ -28,11 +28,12 @@ Options table(Config& c) {
   o.add("data.shuffle", &c.shuffle, true, "new order each epoch");
   o.add("data.inputs", &c.inputs, {"sst", "sss"}, "input variables");
   o.add("run.seed", &c.seed, 0, "seed");
-  o.add("run.dir", &c.dir, "", "directory").may_change();
-  o.add("run.max_hours", &c.max_hours, 0, non_negative, "stop in time").unit("s").may_change();
+  o.add("run.dir", &c.dir, "", "directory");
+  o.add("run.max_hours", &c.max_hours, 0, non_negative, "stop in time").unit("s");
+  o.may_change("run", {"run.seed"});
   o.add("dist.bucket_bytes", &c.bucket, 1 << 20, positive, "bucket").unit("bytes");
   o.add("json", &c.json, false, "print JSON");
-  o.add("output,o", &c.output, "", "where to").value_name("FILE");
+  o.add("output,o=FILE", &c.output, "", "where to");
   o.positional("FILE", &c.files, "files to read", 0, 2);
   o.example("lockstep try --lr 0.1", "a large step");
   return o;
@@ -54,12 +55,15 @@ std::string refusal(const std::vector<std::string>& args, const std::string& fil
 
 std::string refused_file(const std::string& text) { return refusal({"--config", "x.ini"}, text); }
 
+struct Table {
+  Config c;
+  Options o = table(c);
+};
+
 }  // namespace
 
 TEST_SUITE("base.options") {
-  TEST_CASE("add() stores the defaults in the targets") {
-    Config c;
-    const Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "add() stores the defaults in the targets") {
     CHECK(c.lr == 1e-3);
     CHECK(c.batch == 1000);
     CHECK(c.shuffle);
@@ -198,7 +202,7 @@ TEST_SUITE("base.options") {
     std::string file;
     std::vector<std::string> words;
     Options o("prog", "");
-    o.add("checkpoint", &file, "", "what to read").value_name("FILE").required();
+    o.add("checkpoint=FILE", &file, "", "what to read").required();
     CHECK_THROWS_WITH_AS(o.parse({}), "option --checkpoint FILE is missing: what to read", Error);
     Options p("prog", "");
     p.positional("SOURCE", &words, "which format", 1, 1);
@@ -214,9 +218,7 @@ TEST_SUITE("base.options") {
     CHECK_FALSE(contains(o.help(), "--config"));
   }
 
-  TEST_CASE("files support sections, comments and quotes and set origins; the command line wins") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "files support sections, comments and quotes and set origins; the command line wins") {
     const std::string text =
         "\xEF\xBB\xBF# comment\r\n"
         "run.seed = 5\n"
@@ -243,9 +245,7 @@ TEST_SUITE("base.options") {
     CHECK_FALSE(o.given("train.steps"));
   }
 
-  TEST_CASE("later files win over earlier ones") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "later files win over earlier ones") {
     CHECK(o.parse({"--config", "a", "-c", "b"}, [](const std::string& path) {
       return path == "a" ? "[optim]\nlr = 1\nname = sgd\n" : "[optim]\nlr = 2\n";
     }));
@@ -268,9 +268,7 @@ TEST_SUITE("base.options") {
     CHECK(refused_file("json = true\n") == "x.ini:1: json is an option of the command line, not of a file");
   }
 
-  TEST_CASE("a missing configuration file is a usage error with the system's reason") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "a missing configuration file is a usage error with the system's reason") {
     CHECK_THROWS_WITH_AS(o.parse({"--config", "/nowhere/x.ini"}),
                          "configuration '/nowhere/x.ini': No such file or directory", Error);
     CHECK_THROWS_AS(o.parse({"--config", "."}), Error);
@@ -298,10 +296,11 @@ TEST_SUITE("base.options") {
   TEST_CASE("differences name each key except those that may change") {
     Config a, b;
     Options one = table(a), two = table(b);
-    CHECK(one.parse({"--lr", "0.5", "--run.dir", "here", "--optim.name=sgd"}));
+    CHECK(one.parse({"--lr", "0.5", "--run.dir", "here", "--optim.name=sgd", "--run.seed=4"}));
     CHECK(two.parse({"--lr", "0.50", "--run.dir", "there", "--batch.size=3"}));
     const auto found = two.differences(one.ini(), "config.ini");
-    CHECK(found == std::vector<std::string>{"optim.name: sgd there, adam here", "batch.size: 1000 there, 3 here"});
+    CHECK(found == std::vector<std::string>{"optim.name: sgd there, adam here", "batch.size: 1000 there, 3 here",
+                                            "run.seed: 4 there, 0 here"});
     CHECK(two.differences("[optim]\nlr=0.5\n[batch]\nsize = 3\n", "short.ini").empty());
     CHECK(two.differences("[optim]\nlr=0.5\nage=3\n[batch]\nsize = 3\n", "new.ini") ==
           std::vector<std::string>{"optim.age: 3 there, unknown here"});
@@ -318,17 +317,13 @@ TEST_SUITE("base.options") {
     CHECK(o.differences(other + "har", "a.ini").size() == 2);
   }
 
-  TEST_CASE("reject names the value and its origin") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "reject names the value and its origin") {
     CHECK(o.parse({"--config", "x.ini"}, [](const std::string&) { return "[batch]\nsize = 70\n"; }));
     CHECK_THROWS_WITH_AS(o.reject("batch.size", "more than the 60 rows of the data"),
                          "option batch.size = 70 (x.ini:2): more than the 60 rows of the data", Error);
   }
 
-  TEST_CASE("help shows sections, defaults, ranges, units and an example") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "help shows sections, defaults, ranges, units and an example") {
     Options::Capture capture;
     CHECK_FALSE(o.parse({"--lr", "bad value is not looked at", "--help"}));
     const std::string& text = capture.text;
@@ -339,9 +334,8 @@ TEST_SUITE("base.options") {
     for (const int columns : {60, 100}) CHECK(contains(o.help(columns), "--help, -h"));
   }
 
-  TEST_CASE("keys outside list_only() work, appear in the resolved text, and are omitted from help and docs") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table,
+                    "keys outside list_only() work, appear in the resolved text, and are omitted from help and docs") {
     o.list_only({"run.seed", "batch.*", "dist.*"});
     o.list_only({"run.*", "dist.bucket_bytes"});
     o.describe("The list:\n- one\n- two");
@@ -357,9 +351,7 @@ TEST_SUITE("base.options") {
     CHECK(contains(o.markdown(Options::Part::command), "configuration keys `run.seed`, `dist.*`."));
   }
 
-  TEST_CASE("Markdown has one row per option, the manual page one paragraph") {
-    Config c;
-    Options o = table(c);
+  TEST_CASE_FIXTURE(Table, "Markdown has one row per option, the manual page one paragraph") {
     CHECK(contains(o.markdown(), "| `optim.lr`, `--lr` | number, > 0 | `0.001` | learning rate |"));
     CHECK(contains(o.markdown(), "| `--json` | bool | `false` | print JSON |"));
     CHECK_FALSE(contains(o.markdown(Options::Part::configuration), "json"));

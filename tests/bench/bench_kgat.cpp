@@ -34,7 +34,7 @@ struct Arguments {
 /// Returns false if help was asked for.
 bool parse(Arguments& a, int argc, char** argv) {
   Options options("bench_kgat", "Seconds of KGAT's jobs on a prepared graph");
-  options.add("data", &a.data, "", "prepared graph").value_name("FILE").required();
+  options.add("data=FILE", &a.data, "", "prepared graph").required();
   options.add("jobs", &a.jobs, {"cf", "kg", "attention", "evaluation", "spmm"}, "what to measure");
   options.choice("mode", &a.mode, "nested-rows", {"replicate", "nested-rows"}, "dist.mode");
   options.add("row-threshold", &a.row_threshold, 0.7, fraction, "dist.row_threshold");
@@ -57,8 +57,7 @@ double median(std::vector<double> values) {
 }
 
 /// Median seconds of a call on the slowest rank, after one warm-up call. Every rank makes the same number of calls.
-template <class F>
-Times seconds_of(Communicator& comm, Device device, double budget, const F& call) {
+Times seconds_of(Communicator& comm, Device device, double budget, const auto& call) {
   const auto f = [&] {
     call();
     Stream(device).synchronize();

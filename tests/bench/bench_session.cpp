@@ -40,8 +40,7 @@ int main(int argc, char** argv) {
   options.arch.layers = argc > 2 ? std::atoll(argv[2]) : 3;
   for (const std::int64_t batch : {std::int64_t{1000}, std::int64_t{16000}}) {
     const test::EmulatorContents rows = test::emulator_contents(batch * 20 / 14 + 20, kIn, kOut);
-    LocalDataMemory memory;
-    EmulatorTask task(options, test::read_data(rows, memory));
+    EmulatorTask task(options, test::read_data(rows));
     const auto alone = make_self_communicator();
     ShardedStep step(*alone, task, {});
     const auto ranges = trainable_ranges(task.params());

@@ -17,8 +17,7 @@ class EarlyStarts {
 };
 
 /// The message of work on a stream of cuda:0, or of the wait for it; empty if both succeed.
-template <class Work>
-std::string complaint(const Work& work) {
+std::string complaint(const auto& work) {
   const lockstep::Stream stream({lockstep::DeviceKind::cuda, 0});
   try {
     work(stream);

@@ -47,8 +47,7 @@ namespace {
 thread_local std::string said;
 
 /// Maps failures to the status codes of cuBLAS: invalid arguments, or features that the stand-in does not offer.
-template <class F>
-cublasStatus_t guarded_blas(F&& f) {
+cublasStatus_t guarded_blas(auto&& f) {
   try {
     f();
     return CUBLAS_STATUS_SUCCESS;
@@ -62,8 +61,7 @@ cublasStatus_t guarded_blas(F&& f) {
   }
 }
 
-template <class T>
-void set(T& member, const void* value, std::size_t size) {
+void set(auto& member, const void* value, std::size_t size) {
   require(size == sizeof member, cudaErrorInvalidValue, "an attribute of ", sizeof member, " bytes cannot be set with ",
           size, " bytes");
   std::memcpy(&member, value, size);

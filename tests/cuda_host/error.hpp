@@ -14,16 +14,14 @@ struct Failure {
   std::string message;
 };
 
-template <class... Parts>
-std::string text(const Parts&... parts) {
+std::string text(const auto&... parts) {
   std::ostringstream out;
   (out << ... << parts);
   return out.str();
 }
 
 /// Throws Failure unless the condition holds. The message is formatted only in that case.
-template <class... Parts>
-void require(bool condition, cudaError_t error, const Parts&... parts) {
+void require(bool condition, cudaError_t error, const auto&... parts) {
   if (!condition) throw Failure{error, text(parts...)};
 }
 
@@ -39,8 +37,7 @@ void lose_devices(const Failure& failure);
 void require_devices();
 
 /// Runs the body of a runtime function and converts a Failure to the returned status code.
-template <class F>
-cudaError_t guarded(F&& f) {
+cudaError_t guarded(auto&& f) {
   try {
     require_devices();
     f();

@@ -50,8 +50,7 @@ const LedgerEntry& entry(const Ledger& ledger, const char* name) {
 }
 
 /// The ledger of work that is enqueued on a stream.
-template <class Work>
-Ledger ledger_of(const Work& work) {
+Ledger ledger_of(const auto& work) {
   start_ledger();
   work();
   return finish_ledger();

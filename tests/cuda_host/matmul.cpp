@@ -95,8 +95,7 @@ T load(const void* data, cudaDataType_t type, std::int64_t at) {
   load<T>({const_cast<void*>(data), type, 1, 1}, at, 0, 1, 1, &value, 1, 1);
   return value;
 }
-template <class T>
-void store(const MatrixView& to, std::int64_t row, std::int64_t column, T value) {
+void store(const MatrixView& to, std::int64_t row, std::int64_t column, auto value) {
   const std::int64_t at = row * to.row_stride + column * to.column_stride;
   switch (to.type) {
     case CUDA_R_32F:

@@ -213,8 +213,7 @@ class Running {
 thread_local std::string said_last;
 thread_local int groups = 0;
 
-template <class F>
-ncclResult_t guarded_nccl(F&& f) {
+ncclResult_t guarded_nccl(auto&& f) {
   try {
     f();
     return ncclSuccess;

@@ -159,8 +159,7 @@ std::vector<cudaStream_t> all_streams() {
 
 /// Waits until `done` returns true. Meanwhile advances all streams, because `done` may depend on them, or on other
 /// threads and processes.
-template <class Done>
-void wait_until(Done&& done) {
+void wait_until(auto&& done) {
   for (int tries = 0; !done(); ++tries) {
     advance_all();
     if (tries > 100) std::this_thread::sleep_for(std::chrono::microseconds(50));

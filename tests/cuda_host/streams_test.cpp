@@ -24,10 +24,7 @@ struct OwnStream {
     cuda_host::run_streams_late(false);
   }
   cudaError_t launch(void (*kernel)(int*, const int*, int), int* y, const int* x, int n) const {
-    cudaLaunchConfig_t config;
-    config.gridDim = (static_cast<unsigned>(n) + 31) / 32;
-    config.blockDim = 32;
-    config.stream = stream;
+    cudaLaunchConfig_t config{.gridDim = (static_cast<unsigned>(n) + 31) / 32, .blockDim = 32, .stream = stream};
     return cudaLaunchKernelEx(&config, kernel, y, x, n);
   }
   cudaStream_t stream;

@@ -82,8 +82,7 @@ void set_moments(const Opened& opened, const Moments& m) {
 void train_beside_trainer(Device device, const std::string& config) {
   const std::int64_t batch = 70, steps = 6;
   const EmulatorContents rows = emulator_contents(1000, kIn, kOut);
-  LocalDataMemory memory;
-  EmulatorData data = read_data(rows, memory);
+  EmulatorData data = read_data(rows);
   EmulatorTask::Options options;
   options.arch.hidden = 16;
   options.arch.layers = 2;

@@ -112,12 +112,12 @@ int run(const std::vector<std::string>& args) {
   std::vector<std::string> names;
   for (const fuzz::Format& format : fuzz::formats()) names.emplace_back(format.name);
   Options options("fuzz", "Read damaged files of every format.");
-  options.add("format", &settings.formats, names, "formats").value_name("NAME,...");
+  options.add("format=NAME,...", &settings.formats, names, "formats");
   options.add("cases", &settings.cases, std::int64_t{300}, "damaged files per format");
   options.add("first", &settings.first, std::int64_t{0}, "number of the first case: a single one can be repeated");
   options.add("seed", &settings.seed, std::int64_t{1}, "seed of the damage");
   options.add("exact", &settings.exact, false, "flip one bit or cut the end: a sealed file is refused or unchanged");
-  options.add("keep", &settings.keep, "", "keep damaged files that fail in this directory").value_name("DIR");
+  options.add("keep=DIR", &settings.keep, "", "keep damaged files that fail in this directory");
   options.example("fuzz --format lsem --cases 10000", "model files");
   if (!options.parse(args)) return 0;
   H5File::prepare_library();

@@ -37,8 +37,7 @@ pid_t ended_process() {
 }
 
 /// Runs `action` in a child process and returns its exit status: 0 unless the action sets another one.
-template <class Action>
-int in_child(Action action) {
+int in_child(auto action) {
   const pid_t child = fork();
   if (child == 0) {
     int status = 99;

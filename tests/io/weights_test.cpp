@@ -17,8 +17,7 @@ NamedArray array(std::string name, std::vector<std::int64_t> shape, auto values)
 }
 
 /// The message of an error with fault data or usage.
-template <class Read>
-std::string refusal(const Read& read) {
+std::string refusal(const auto& read) {
   try {
     read();
   } catch (const Error& error) {

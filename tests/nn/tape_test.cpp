@@ -22,6 +22,12 @@ struct Net {
   }
 };
 
+struct Recorded {
+  Net net;
+  Stream stream;
+  Arena arena;
+};
+
 /// y = factor x as a recorded operation. `claimed` is the factor of the backward; another value makes the gradient
 /// wrong.
 Var times(Tape& t, Var x, double factor, double claimed) {
@@ -110,9 +116,8 @@ TEST_SUITE("nn.tape") {
     CHECK(first(x.grad()) == 20);
   }
 
-  TEST_CASE("sums pass their gradient on, also to inputs whose gradient has other writers before or after") {
-    Stream stream;
-    Arena arena;
+  TEST_CASE_FIXTURE(Recorded,
+                    "sums pass their gradient on, also to inputs whose gradient has other writers before or after") {
     std::vector<double> x = {5};
     const auto slope = [&](auto&& network) {
       Tape t(stream, arena, DType::f64, Tape::Mode::inputs);
@@ -133,10 +138,7 @@ TEST_SUITE("nn.tape") {
           }) == 6);
   }
 
-  TEST_CASE("parameter gradients accumulate over calls and tapes, and scale with the seed") {
-    Net net;
-    Stream stream;
-    Arena arena;
+  TEST_CASE_FIXTURE(Recorded, "parameter gradients accumulate over calls and tapes, and scale with the seed") {
     Gradients once(net.params), thrice(net.params);
     const OwnedTensor x = random_tensor(DType::f64, {6, 4}, "x"), target(DType::f64, {6, 2});
     const auto step = [&](Gradients& g, double scale) {
@@ -154,10 +156,7 @@ TEST_SUITE("nn.tape") {
     for (const double v : thrice.flat().span<double>()) CHECK(v == 0);
   }
 
-  TEST_CASE("mode inputs computes gradients of variables and no parameter gradients") {
-    Net net;
-    Stream stream;
-    Arena arena;
+  TEST_CASE_FIXTURE(Recorded, "mode inputs computes gradients of variables and no parameter gradients") {
     Gradients gradients(net.params);
     const OwnedTensor x = random_tensor(DType::f64, {3, 4}, "x"), seed = random_tensor(DType::f64, {3, 2}, "seed");
     Tape both(stream, arena, DType::f64, Tape::Mode::train, &gradients);
@@ -176,10 +175,7 @@ TEST_SUITE("nn.tape") {
     }
   }
 
-  TEST_CASE("mode forward records nothing, returns the same values and rejects a backward") {
-    Net net;
-    Stream stream;
-    Arena arena;
+  TEST_CASE_FIXTURE(Recorded, "mode forward records nothing, returns the same values and rejects a backward") {
     Gradients gradients(net.params);
     const OwnedTensor x = random_tensor(DType::f64, {3, 4}, "x");
     Tape train(stream, arena, DType::f64, Tape::Mode::train, &gradients);
@@ -192,8 +188,7 @@ TEST_SUITE("nn.tape") {
     CHECK_THROWS_AS(Tape(stream, arena, DType::f64, Tape::Mode::train), Error);
   }
 
-  TEST_CASE("frozen parameters get no gradient, and work that only they need is skipped") {
-    Net net;
+  TEST_CASE_FIXTURE(Recorded, "frozen parameters get no gradient, and work that only they need is skipped") {
     net.params.at("shared.weight").trainable = net.params.at("shared.bias").trainable = false;
     Gradients gradients(net.params);
     const OwnedTensor x = random_tensor(DType::f64, {3, 4}, "x");
@@ -205,8 +200,7 @@ TEST_SUITE("nn.tape") {
     CHECK(std::abs(first(gradients.of(*net.last.bias))) == 3);
   }
 
-  TEST_CASE("a parameter is ready once, after the last record that adds to it, in backward order") {
-    Net net;
+  TEST_CASE_FIXTURE(Recorded, "a parameter is ready once, after the last record that adds to it, in backward order") {
     Gradients gradients(net.params);
     const OwnedTensor x = random_tensor(DType::f64, {3, 4}, "x");
     OwnTape t(DType::f64, Tape::Mode::train, &gradients);
@@ -224,14 +218,13 @@ TEST_SUITE("nn.tape") {
     CHECK(same_bits(at_ready, gradients.of(*net.shared.weight)));
   }
 
-  TEST_CASE("with parameters_last() the bits are the same, and a table is ready before the products for weights") {
+  TEST_CASE_FIXTURE(
+      Recorded, "with parameters_last() the bits are the same, and a table is ready before the products for weights") {
     ParamStore params(DType::f64);
     const Param& table = params.add("table", {5, 4}, init::normal(0.5));
     const Linear shared = add_linear(params, "shared", 4, 4, init::normal(0.5), init::normal(0.5));
     const Linear last = add_linear(params, "last", 4, 2, init::normal(0.5), init::normal(0.5));
     params.allocate(7);
-    Stream stream;
-    Arena arena;
     const std::vector<std::int32_t> ids = {3, 1, 3};
     const auto gradient = [&](bool parameters_last, std::vector<std::string>& ready) {
       Gradients gradients(params);
@@ -249,9 +242,7 @@ TEST_SUITE("nn.tape") {
     CHECK(late == std::vector<std::string>{"table", "last.weight", "last.bias", "shared.weight", "shared.bias"});
   }
 
-  TEST_CASE("after the first step the arena does not grow and every address repeats") {
-    Net net;
-    Stream stream;
+  TEST_CASE_FIXTURE(Recorded, "after the first step the arena does not grow and every address repeats") {
     Arena arena(Device{}, 256);
     Gradients gradients(net.params);
     const OwnedTensor x = random_tensor(DType::f64, {20, 4}, "x"), target(DType::f64, {20, 2});

@@ -29,10 +29,8 @@ TEST_SUITE("ops.activation_tangent") {
           for (Int k = 0; k < directions; ++k) t(k, j) = s(k, j) * first(j);
         }
       };
-      CHECK(faults({.sizes = {{35, 3}, {192, 1}, {0, 3}},
-                    .run = run,
-                    .definition = definition,
-                    .rows = false,
+      CHECK(faults(run, definition, {{35, 3}, {192, 1}, {0, 3}},
+                   {.rows = false,
                     .refused = {{{35, 1},
                                  "first",
                                  {2, 5},
@@ -41,23 +39,21 @@ TEST_SUITE("ops.activation_tangent") {
     }
   }
 
-  TEST_CASE("gradient of the record agrees with finite differences; slopes vanish in the tails") {
-    for_every_isa([&] {
-      for (const Activation f : kActivations) {
-        CAPTURE(std::string(ops::name(f)));
-        CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return activation_tangent(t, v[0], v[1], f); },
-                        {{21, 5}, {7, 5}}) < 1e-7);
-        double far[] = {-3e4, -50, 50, 3e4}, y[4], d[4], first[4], second[4];
-        const auto four = [](double* values) { return Tensor::of(values, {4}); };
-        Stream stream;
-        ops::activation_forward(stream, four(y), four(d), four(far), f);
-        ops::activation_slopes(stream, four(first), four(second), four(far), f);
-        for (std::size_t i = 0; i < 4; ++i) {
-          CHECK(first[i] == d[i]);
-          CHECK(std::abs(second[i]) < 1e-18);
-        }
+  EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences; slopes vanish in the tails") {
+    for (const Activation f : kActivations) {
+      CAPTURE(std::string(ops::name(f)));
+      CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return activation_tangent(t, v[0], v[1], f); },
+                      {{21, 5}, {7, 5}}) < 1e-7);
+      double far[] = {-3e4, -50, 50, 3e4}, y[4], d[4], first[4], second[4];
+      const auto four = [](double* values) { return Tensor::of(values, {4}); };
+      Stream stream;
+      ops::activation_forward(stream, four(y), four(d), four(far), f);
+      ops::activation_slopes(stream, four(first), four(second), four(far), f);
+      for (std::size_t i = 0; i < 4; ++i) {
+        CHECK(first[i] == d[i]);
+        CHECK(std::abs(second[i]) < 1e-18);
       }
-    });
+    }
   }
 
   TEST_CASE("shapes that do not fit are an error that names them") {

@@ -49,21 +49,19 @@ Worst worst_ulps(Activation activation, double low, double high, std::int64_t n)
 }  // namespace
 
 TEST_SUITE("ops.activation") {
-  TEST_CASE("values are within 3 ulp of the exact ones (f64: 4), also far in the tails") {
-    for_every_isa([&] {
-      for (const Activation activation : kActivations) {
-        if (activation == Activation::gelu) continue;
-        CAPTURE(std::string(ops::name(activation)));
-        for (const auto& [low, high] : {std::pair{-1e-3, 1e-3}, {-1.0, 1.0}, {-9.0, 9.0}}) {
-          CAPTURE(high);
-          const Worst f32 = worst_ulps<float>(activation, low, high, 20001),
-                      f64 = worst_ulps<double>(activation, low, high, 20001);
-          CAPTURE(f32.at_value);
-          CHECK(f32.value < 3);
-          CHECK(f64.value < 4);
-        }
+  EVERY_ISA_TEST_CASE("values are within 3 ulp of the exact ones (f64: 4), also far in the tails") {
+    for (const Activation activation : kActivations) {
+      if (activation == Activation::gelu) continue;
+      CAPTURE(std::string(ops::name(activation)));
+      for (const auto& [low, high] : {std::pair{-1e-3, 1e-3}, {-1.0, 1.0}, {-9.0, 9.0}}) {
+        CAPTURE(high);
+        const Worst f32 = worst_ulps<float>(activation, low, high, 20001),
+                    f64 = worst_ulps<double>(activation, low, high, 20001);
+        CAPTURE(f32.at_value);
+        CHECK(f32.value < 3);
+        CHECK(f64.value < 4);
       }
-    });
+    }
   }
 
   TEST_CASE("the error of gelu is below one rounding of the value, or of 1 if the value is smaller") {
@@ -93,18 +91,16 @@ TEST_SUITE("ops.activation") {
     });
   }
 
-  TEST_CASE("derivatives are exact to rounding, except where they pass through zero") {
-    for_every_isa([&] {
-      for (const Activation activation : kActivations) {
-        CAPTURE(std::string(ops::name(activation)));
-        // gelu' and silu' change sign near -0.75 and -1.28: there the error is small relative to the largest
-        // derivative, not relative to zero.
-        const bool crosses = activation == Activation::gelu || activation == Activation::silu;
-        const Worst inner = worst_ulps<float>(activation, crosses ? -0.5 : -9, 9, 20001);
-        CAPTURE(inner.at_derivative);
-        CHECK(inner.derivative < 9);
-      }
-    });
+  EVERY_ISA_TEST_CASE("derivatives are exact to rounding, except where they pass through zero") {
+    for (const Activation activation : kActivations) {
+      CAPTURE(std::string(ops::name(activation)));
+      // gelu' and silu' change sign near -0.75 and -1.28: there the error is small relative to the largest
+      // derivative, not relative to zero.
+      const bool crosses = activation == Activation::gelu || activation == Activation::silu;
+      const Worst inner = worst_ulps<float>(activation, crosses ? -0.5 : -9, 9, 20001);
+      CAPTURE(inner.at_derivative);
+      CHECK(inner.derivative < 9);
+    }
   }
 
   TEST_CASE("extreme inputs give limits, and a NaN stays a NaN") {
@@ -164,13 +160,8 @@ TEST_SUITE("ops.activation") {
           std::tie(y0(i), d0(i)) = exact(f, 0);
         }
       };
-      CHECK(faults({.sizes = {{0}, {1}, {33}, {67}},
-                    .run = run,
-                    .definition = definition,
-                    .f32 = 3e-7,
-                    .f64 = 1e-15,
-                    .cpu_sizes = {{4001}},
-                    .gpu_sizes = {{1023}}}) == "");
+      CHECK(faults(run, definition, {{0}, {1}, {33}, {67}},
+                   {.f32 = 3e-7, .f64 = 1e-15, .cpu_sizes = {{4001}}, .gpu_sizes = {{1023}}}) == "");
     }
   }
 

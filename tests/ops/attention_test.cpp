@@ -15,15 +15,12 @@ struct Heads {
   Shape shape() const { return {batch, time, heads * width}; }
   Shape input() const { return {batch, time, 3 * heads * width}; }
   AttentionOptions options() const {
-    AttentionOptions o;
-    o.heads = heads;
-    o.scale = 1 / std::sqrt(static_cast<double>(width));
+    AttentionOptions o{.heads = heads, .scale = 1 / std::sqrt(static_cast<double>(width))};
     return o;
   }
 };
 AttentionOptions with_heads(std::int64_t heads) {
-  AttentionOptions o;
-  o.heads = heads;
+  AttentionOptions o{.heads = heads};
   return o;
 }
 struct Result {
@@ -74,10 +71,8 @@ TEST_SUITE("ops.attention") {
                 for (Int c = 0; c < width; ++c) y(b, i, h * width + c) += p[to_size(j)] / sum * at(2, j, c);
             }
       };
-      CHECK(faults({.sizes = {{2, 7, 3, 5}, {3, 8, 4, 16}, {1, 31, 2, 64}, {2, 67, 1, 33}, {0, 4, 2, 3}},
-                    .run = run,
-                    .definition = definition,
-                    .f32 = 2e-6,
+      CHECK(faults(run, definition, {{2, 7, 3, 5}, {3, 8, 4, 16}, {1, 31, 2, 64}, {2, 67, 1, 33}, {0, 4, 2, 3}},
+                   {.f32 = 2e-6,
                     .f64 = 1e-14,
                     .rows = rate == 0,  // draws are keyed by samples
                     // The last one's gradient is computed block by block.

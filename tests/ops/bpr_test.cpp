@@ -44,10 +44,8 @@ TEST_SUITE("ops.bpr") {
       }
       loss(0) += kL2 * half(0) / static_cast<double>(pairs);
     };
-    CHECK(faults({.sizes = {{3, 2, 3, 11}, {3, 2, 3, 1}, {300, 5, 7, 3}},  // more pairs than a block has threads
-                  .run = run,
-                  .definition = definition,
-                  .f64 = 1e-12,
+    CHECK(faults(run, definition, {{3, 2, 3, 11}, {3, 2, 3, 1}, {300, 5, 7, 3}},  // more pairs than a block has threads
+                 {.f64 = 1e-12,
                   .gpu = {.f32 = 2e-6, .f64 = 1e-13, .bf16 = 0, .f16 = 0},
                   .rows = false,
                   .gpu_sizes = {{3, 2, 3, 33}, {3, 2, 3, 176}}}) == "");

@@ -30,28 +30,24 @@ TEST_SUITE("ops.conv1d") {
               std::tie(y(m, c * length + i), d(m, c * length + i)) = exact(f, sum);
             }
       };
-      CHECK(
-          faults({.sizes = {{7, 3, 5, 9}, {1, 1, 1, 1}, {4, 2, 7, 3}, {40, 4, 3, 14}, {0, 2, 3, 4}, {3, 2, 3, 1}},
-                  .run = run,
-                  .definition = definition,
-                  .f64 = f == Activation::none ? 1e-14 : 2e-14,
-                  .gpu = {.f32 = 2e-5},
-                  .refused =
-                      {{{2, 1, 3, 3}, "w", {1, 1, 4}, "conv1d: weight must be (C, 1, K) with an odd K, not (1, 1, 4)"}},
-                  .cpu_sizes = {{300, 3, 3, 14}},
-                  .gpu_sizes = {{300, 5, 3, 11}}}) == "");
+      CHECK(faults(
+                run, definition, {{7, 3, 5, 9}, {1, 1, 1, 1}, {4, 2, 7, 3}, {40, 4, 3, 14}, {0, 2, 3, 4}, {3, 2, 3, 1}},
+                {.f64 = f == Activation::none ? 1e-14 : 2e-14,
+                 .gpu = {.f32 = 2e-5},
+                 .refused =
+                     {{{2, 1, 3, 3}, "w", {1, 1, 4}, "conv1d: weight must be (C, 1, K) with an odd K, not (1, 1, 4)"}},
+                 .cpu_sizes = {{300, 3, 3, 14}},
+                 .gpu_sizes = {{300, 5, 3, 11}}}) == "");
     }
   }
 
-  TEST_CASE("gradient of the record agrees with finite differences for x, weight and bias") {
-    for_every_isa([&] {
-      ParamStore params(DType::f64);
-      const Conv1d layer = add_conv1d(params, "conv1d", 3, 5, init::zeros(), init::zeros());
-      params.allocate(1);
-      for (const Activation activation : {Activation::none, Activation::gelu})
-        for (const Shape& shape : {Shape{7, 9}, Shape{0, 4}})
-          CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return conv1d(t, v[0], layer, activation); },
-                          {shape}, &params) < 1e-7);
-    });
+  EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences for x, weight and bias") {
+    ParamStore params(DType::f64);
+    const Conv1d layer = add_conv1d(params, "conv1d", 3, 5, init::zeros(), init::zeros());
+    params.allocate(1);
+    for (const Activation activation : {Activation::none, Activation::gelu})
+      for (const Shape& shape : {Shape{7, 9}, Shape{0, 4}})
+        CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return conv1d(t, v[0], layer, activation); }, {shape},
+                        &params) < 1e-7);
   }
 }

@@ -42,10 +42,7 @@ TEST_SUITE("ops.cross_entropy") {
           }
         };
         // A row of a weighted call has its own weight.
-        CHECK(faults({.sizes = {{9, 6}, {1, 3}, {9, 33}, {0, 3}, {300, 3}},
-                      .run = run,
-                      .definition = definition,
-                      .rows = !weighted}) == "");
+        CHECK(faults(run, definition, {{9, 6}, {1, 3}, {9, 33}, {0, 3}, {300, 3}}, {.rows = !weighted}) == "");
       }
   }
 
@@ -55,7 +52,7 @@ TEST_SUITE("ops.cross_entropy") {
       ops::cross_entropy(p.stream, p.sum("loss", {}), p.real_out("dx", {rows, 3}), p.in("x", {rows, 3}, 1e4),
                          Tensor::of(p.list("labels", labels_of(rows, 3)).data(), {rows}), 0.1);
     };
-    CHECK(faults({.sizes = {}, .run = run, .gpu = {.bf16 = 0, .f16 = 0}, .gpu_sizes = {{4100}}}) == "");
+    CHECK(faults(run, {}, {}, {.gpu = {.bf16 = 0, .f16 = 0}, .gpu_sizes = {{4100}}}) == "");
   }
 
   TEST_CASE("gradient of the record agrees with finite differences") {

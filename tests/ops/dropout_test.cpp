@@ -47,12 +47,7 @@ TEST_SUITE("ops.dropout") {
               over(m, i) = y(m, i) = draw(kDropout, samples[b], index) >= 13107 ? x(m, i) * 65536 / (65536 - 13107) : 0;
             }
       };
-      CHECK(faults({.sizes = {{1}, {3}, {8}, {33}, {130}},
-                    .run = run,
-                    .definition = definition,
-                    .f32 = 2e-7,
-                    .f64 = 1e-15,
-                    .rows = false}) == "");
+      CHECK(faults(run, definition, {{1}, {3}, {8}, {33}, {130}}, {.f32 = 2e-7, .f64 = 1e-15, .rows = false}) == "");
     }
   }
 

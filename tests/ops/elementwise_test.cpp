@@ -24,7 +24,7 @@ TEST_SUITE("ops.elementwise") {
           three(i) = a(i) + b(i) + c(i);
         }
       };
-      CHECK(faults({.sizes = {{0}, {1}, {31}, {33}, {1023}}, .run = run, .definition = definition}) == "");
+      CHECK(faults(run, definition, {{0}, {1}, {31}, {33}, {1023}}) == "");
     }
   }
 }

@@ -32,11 +32,9 @@ TEST_SUITE("ops.embedding") {
           if (id != 0) d(id, i) += dy(m, i);
         }
     };
-    CHECK(faults({.sizes = {{5, 9, 7}, {0, 1, 50}, {1, 9, 1}, {101, 9, 131}, {101, 1, 1}, {33, 1, 50}, {301, 300, 37}},
-                  .run = run,
-                  .definition = definition,
-                  .f64 = 1e-13,
-                  .gpu_sizes = {{301, 9001, 5}}}) == "");
+    CHECK(faults(run, definition,
+                 {{5, 9, 7}, {0, 1, 50}, {1, 9, 1}, {101, 9, 131}, {101, 1, 1}, {33, 1, 50}, {301, 300, 37}},
+                 {.f64 = 1e-13, .gpu_sizes = {{301, 9001, 5}}}) == "");
   }
 
   TEST_CASE("rows are scaled copies; repeated ids add up in order, padding is skipped, touched rows are recorded") {
@@ -161,6 +159,6 @@ TEST_SUITE("ops.embedding.cuda" * doctest::skip(gpu_count() == 0)) {
       ops::embedding_pair_backward(p.stream, p.real_out("dtables", {2, 4, 9}), p.in("dy", {m, 18}),
                                    p.host(ids).first(to_size(m)), {p.host(offsets), p.host(samples), capacity});
     };
-    CHECK(faults({.sizes = {}, .run = run, .gpu_sizes = {{0}, {8}}}) == "");
+    CHECK(faults(run, {}, {}, {.gpu_sizes = {{0}, {8}}}) == "");
   }
 }

@@ -230,33 +230,27 @@ void rows_come_back(const ops::FeedForwardTile<T>& tile) {
 }  // namespace
 
 TEST_SUITE("ops.feed_forward_tile") {
-  TEST_CASE("kernels for a few nodes give the bits of the kernels for a tile") {
-    for_every_isa([] {
-      // Full, partly filled and single vectors of every instruction set; layers of one and two values.
-      for (const std::vector<std::int64_t>& sizes :
-           {std::vector<std::int64_t>{7, 37, 90, 5}, {1, 3, 17, 1}, {2, 1, 2, 2}})
-        for (const int group : {1, 2, 4})
-          for (const Activation activation : kActivations) {
-            CAPTURE(std::string(ops::name(activation)));
-            CAPTURE(group);
-            CAPTURE(sizes[1]);
-            CHECK(differing_bits<float>(activation, group, sizes) == 0);
-            CHECK(differing_bits<double>(activation, group, sizes) == 0);
-          }
-    });
+  EVERY_ISA_TEST_CASE("kernels for a few nodes give the bits of the kernels for a tile") {
+    // Full, partly filled and single vectors of every instruction set; layers of one and two values.
+    for (const std::vector<std::int64_t>& sizes :
+         {std::vector<std::int64_t>{7, 37, 90, 5}, {1, 3, 17, 1}, {2, 1, 2, 2}})
+      for (const int group : {1, 2, 4})
+        for (const Activation activation : kActivations) {
+          CAPTURE(std::string(ops::name(activation)));
+          CAPTURE(group);
+          CAPTURE(sizes[1]);
+          CHECK(differing_bits<float>(activation, group, sizes) == 0);
+          CHECK(differing_bits<double>(activation, group, sizes) == 0);
+        }
   }
 
-  TEST_CASE("values and Jacobians agree with plain loops in double") {
-    for_every_isa([] {
-      agrees_with_reference<float>(4e-6);  // twice the largest error of any instruction set
-      agrees_with_reference<double>(1e-13);
-    });
+  EVERY_ISA_TEST_CASE("values and Jacobians agree with plain loops in double") {
+    agrees_with_reference<float>(4e-6);  // twice the largest error of any instruction set
+    agrees_with_reference<double>(1e-13);
   }
 
-  TEST_CASE("rows go into a tile or a few nodes and back, and no row past the count is read or written") {
-    for_every_isa([] {
-      rows_come_back<float>(ops::feed_forward_tile<float>());
-      rows_come_back<float>(ops::feed_forward_nodes<float>(4));
-    });
+  EVERY_ISA_TEST_CASE("rows go into a tile or a few nodes and back, and no row past the count is read or written") {
+    rows_come_back<float>(ops::feed_forward_tile<float>());
+    rows_come_back<float>(ops::feed_forward_nodes<float>(4));
   }
 }

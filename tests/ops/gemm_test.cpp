@@ -116,30 +116,28 @@ TEST_SUITE("ops.gemm") {
     }
   }
 
-  TEST_CASE("a column's bits do not depend on the other columns of the call") {
-    for_every_isa([&] {
-      for (const DType dtype : {DType::f32, DType::f64})
-        for (const Kind kind : kKinds)
-          for (const std::int64_t rows : {7, 8, 16, 17, 33, 100})
-            for (const std::int64_t columns : {17, 18, 20, 50, 100, 514})
-              for (const std::int64_t k : {1, 16, 50, 83, 300})
-                for (const bool accumulate : {false, true}) {
-                  const Product narrow{kind, rows, columns, k}, wide{kind, rows, columns + 30, k};
-                  CAPTURE(std::string(name(kind)));
-                  CAPTURE(rows);
-                  CAPTURE(columns);
-                  CAPTURE(k);
-                  CAPTURE(accumulate);
-                  const OwnedTensor a = random_tensor(dtype, narrow.a(), "a"), b = random_tensor(dtype, wide.b(), "b"),
-                                    c = random_tensor(dtype, {rows, wide.n}, "c");
-                  const OwnedTensor b_part = kind == Kind::nt ? converted(b->slice(0, columns), dtype)
-                                                              : first_columns(b, columns),
-                                    c_part = first_columns(c, columns);
-                  run(wide, {c, accumulate}, a, b);
-                  run(narrow, {c_part, accumulate}, a, b_part);
-                  CHECK(same_bits(c_part, first_columns(c, columns)));
-                }
-    });
+  EVERY_ISA_TEST_CASE("a column's bits do not depend on the other columns of the call") {
+    for (const DType dtype : {DType::f32, DType::f64})
+      for (const Kind kind : kKinds)
+        for (const std::int64_t rows : {7, 8, 16, 17, 33, 100})
+          for (const std::int64_t columns : {17, 18, 20, 50, 100, 514})
+            for (const std::int64_t k : {1, 16, 50, 83, 300})
+              for (const bool accumulate : {false, true}) {
+                const Product narrow{kind, rows, columns, k}, wide{kind, rows, columns + 30, k};
+                CAPTURE(std::string(name(kind)));
+                CAPTURE(rows);
+                CAPTURE(columns);
+                CAPTURE(k);
+                CAPTURE(accumulate);
+                const OwnedTensor a = random_tensor(dtype, narrow.a(), "a"), b = random_tensor(dtype, wide.b(), "b"),
+                                  c = random_tensor(dtype, {rows, wide.n}, "c");
+                const OwnedTensor b_part = kind == Kind::nt ? converted(b->slice(0, columns), dtype)
+                                                            : first_columns(b, columns),
+                                  c_part = first_columns(c, columns);
+                run(wide, {c, accumulate}, a, b);
+                run(narrow, {c_part, accumulate}, a, b_part);
+                CHECK(same_bits(c_part, first_columns(c, columns)));
+              }
   }
 
   TEST_CASE("a NaN in one row stays in that row") {

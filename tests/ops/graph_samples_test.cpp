@@ -34,8 +34,7 @@ std::map<std::int32_t, Rows> uses_of(const Rows& row_of_use) {
   return uses;
 }
 
-template <class Lists>
-void check_lists(const Gpu& gpu, const Lists& batch, const std::map<std::int32_t, Rows>& uses, std::size_t n) {
+void check_lists(const Gpu& gpu, const auto& batch, const std::map<std::int32_t, Rows>& uses, std::size_t n) {
   Rows rows;
   std::vector<std::int64_t> ptr = {0};
   for (const auto& [row, of] : uses) rows.push_back(row), ptr.push_back(ptr.back() + std::ssize(of));
@@ -124,8 +123,7 @@ void check_triples(Gpu& gpu, const ops::TripleSource& source, const std::array<R
 }
 
 /// Also with the last block first.
-template <class F>
-void in_both_orders(const F& f) {
+void in_both_orders(const auto& f) {
   f();
   const LastFirst order;
   f();

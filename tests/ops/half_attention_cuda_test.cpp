@@ -61,9 +61,7 @@ TEST_SUITE("ops.half_attention.cuda" * doctest::skip(gpu_count() == 0)) {
       const std::vector<std::uint64_t> samples = {5, 8};
       std::deque<RopeTable> tables;
       halves_agree([&](Place& p) {
-        ops::AttentionOptions options;
-        options.heads = 2;
-        options.scale = 1 / std::sqrt(static_cast<double>(o.width));
+        ops::AttentionOptions options{.heads = 2, .scale = 1 / std::sqrt(static_cast<double>(o.width))};
         if (o.dropped) options.dropout = kDrop;
         options.samples = p.host(samples);
         if (o.rotated) {

@@ -1,6 +1,7 @@
 #include "lockstep/ops/halting.hpp"
 
 #include "ops/on_both.hpp"
+#include "support/elements.hpp"
 #include "support/test.hpp"
 
 namespace {
@@ -209,12 +210,8 @@ TEST_SUITE("ops.halting.cuda") {
                              .least = p.host(least)},
                             rule);
           p.stream.synchronize();
-          const auto values = [](const Tensor& t) {
-            const HostView host(t);
-            const auto span = host->span<const std::int32_t>();
-            return std::vector<std::int32_t>(span.begin(), span.end());
-          };
-          all.push_back({values(counts), values(halted), {metrics.begin(), metrics.end()}});
+          all.push_back(
+              {elements<std::int32_t>(counts), elements<std::int32_t>(halted), {metrics.begin(), metrics.end()}});
         });
         for (std::size_t i = 0; i < all.size(); ++i) {
           const Seen &found = all[i], &expected = all[i / 3 * 3];
@@ -285,9 +282,8 @@ TEST_SUITE("ops.halting.cuda") {
           p.stream.synchronize();
           std::vector<std::int32_t>& values = seen.emplace_back();
           for (const Tensor& t : {to.inputs, to.labels, to.identifiers, steps}) {
-            const HostView host(t);
-            const auto span = host->span<const std::int32_t>();
-            values.insert(values.end(), span.begin(), span.end());
+            const auto some = elements<std::int32_t>(t);
+            values.insert(values.end(), some.begin(), some.end());
           }
         }
       for (const std::vector<std::int32_t>& values : seen) CHECK(values == seen.front());

@@ -32,9 +32,8 @@ TEST_SUITE("ops.hyper_connections") {
     };
     for (const Int n : {1, 2, 3, 4, 5, 8})
       // In f32 the sums over tokens nearly cancel and keep few digits.
-      CHECK(faults({.sizes = {{1, 1, n}, {37, 33, n}, {5, 16, n}, {0, 2, n}},
-                    .run = run,
-                    .f32_rest = 2e-3,
+      CHECK(faults(run, {}, {{1, 1, n}, {37, 33, n}, {5, 16, n}, {0, 2, n}},
+                   {.f32_rest = 2e-3,
                     .gradient = 1e-6,  // higher derivatives of the Sinkhorn steps are large
                     .gpu = {.f32 = 2e-3, .f64 = 1e-11, .bf16 = 0.016, .f16 = 0.003},
                     .gpu_sizes = {{200, 7, n}}}) == "");
@@ -65,10 +64,8 @@ TEST_SUITE("ops.hyper_connections") {
         }
       };
       const bool tiny = size < 1;
-      CHECK(faults({.sizes = {{1, 1, 1}, {37, 33, 4}, {300, 5, 3}, {0, 2, 2}},
-                    .run = run,
-                    .definition = definition,
-                    .f32 = 1e-5,
+      CHECK(faults(run, definition, {{1, 1, 1}, {37, 33, 4}, {300, 5, 3}, {0, 2, 2}},
+                   {.f32 = 1e-5,
                     .f64 = 1e-12,
                     .f32_rest = tiny ? INFINITY : 2e-3,
                     .gradient = tiny ? 0 : 1e-7,

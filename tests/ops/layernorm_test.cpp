@@ -55,10 +55,8 @@ TEST_SUITE("ops.layernorm") {
         }
       };
       CHECK(
-          faults({.sizes = {{7, 5}, {3, 50}, {0, 4}, {1, 33}, {33, 100}},
-                  .run = run,
-                  .definition = definition,
-                  .f32 = 2e-6,
+          faults(run, definition, {{7, 5}, {3, 50}, {0, 4}, {1, 33}, {33, 100}},
+                 {.f32 = 2e-6,
                   .f64 = 1e-12,
                   .gpu = {.f32 = 1e-4, .f64 = 1e-11},
                   .refused = {{{2, 5}, "gamma", {4}, "layernorm: x is (2, 5), so gamma and beta must be (5), not (4)"}},
@@ -83,15 +81,13 @@ TEST_SUITE("ops.layernorm") {
     });
   }
 
-  TEST_CASE("gradient of the record agrees with finite differences") {
-    for_every_isa([&] {
-      for (const Shape shape : {Shape{7, 5}, Shape{0, 3}, Shape{3, 2, 19}}) {
-        ParamStore params(DType::f64);
-        const LayerNorm norm = add_layernorm(params, "norm", shape.columns(), 1e-5);
-        params.allocate(1);
-        CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return layernorm(t, v[0], norm); }, {shape},
-                        &params) < 1e-7);
-      }
-    });
+  EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences") {
+    for (const Shape shape : {Shape{7, 5}, Shape{0, 3}, Shape{3, 2, 19}}) {
+      ParamStore params(DType::f64);
+      const LayerNorm norm = add_layernorm(params, "norm", shape.columns(), 1e-5);
+      params.allocate(1);
+      CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return layernorm(t, v[0], norm); }, {shape}, &params) <
+            1e-7);
+    }
   }
 }

@@ -84,10 +84,8 @@ TEST_SUITE("ops.line_patches") {
                                                        static_cast<int>(t / side * patch + i));
             }
       };
-      CHECK(faults({.sizes = {{3, 23, 5, 20}, {1, 16, 8, 67}, {2, 32, 2, 3}, {0, 16, 8, 4}},
-                    .run = run,
-                    .definition = definition,
-                    .f32 = 5e-6,
+      CHECK(faults(run, definition, {{3, 23, 5, 20}, {1, 16, 8, 67}, {2, 32, 2, 3}, {0, 16, 8, 4}},
+                   {.f32 = 5e-6,
                     .f64 = 1e-13,
                     .rows = false,
                     .refused = {{{1, 16, 8, 4},

@@ -42,10 +42,8 @@ TEST_SUITE("ops.linear") {
                                           {0, 4, 3}, {3, 4, 0}, {33, 3, 17}};
         // The sums before the activation reach 20 and more, so their rounding is visible beside values up to 1.
         CHECK(
-            faults({.sizes = common ? every : std::vector<Sizes>{{33, 3, 17}},
-                    .run = run,
-                    .definition = definition,
-                    .f32 = 1e-5,
+            faults(run, definition, common ? every : std::vector<Sizes>{{33, 3, 17}},
+                   {.f32 = 1e-5,
                     .f64 = 1e-13,
                     .gradient = f == Activation::relu ? 0 : 1e-7,
                     .refused = {{{2, 4, 3}, "w", {4, 5}, "linear: x is (2, 3), so weight must be (N, 3), not (4, 5)"}},
@@ -74,41 +72,37 @@ TEST_SUITE("ops.linear") {
                  {4001, 5, 3}, {1024, 150, 50}, {17000, 4, 2}, {1100, 64, 64}, {1100, 9, 65}, {1100, 257, 8}}}) == "");
   }
 
-  TEST_CASE("weights packed once per scope give the same bits, and the next scope sees new weights") {
-    for_every_isa([&] {
-      Stream stream;
-      const std::int64_t m = 5, n = 50, k = 17;
-      const OwnedTensor x = random_tensor(DType::f32, {m, k}, "x"), w = random_tensor(DType::f32, {n, k}, "w"),
-                        dy = random_tensor(DType::f32, {m, n}, "dy");
-      OwnedTensor y(DType::f32, {m, n}), dx(DType::f32, {m, k});
-      const auto run = [&] {
-        ops::linear_forward(stream, y, {}, x, w, {}, Activation::none);
-        ops::linear_backward(stream, {dx, false}, {}, {}, dy, {}, x, w);
-        const auto values = y->span<float>(), gradients = dx->span<float>();
-        std::vector<float> all(values.begin(), values.end());
-        all.insert(all.end(), gradients.begin(), gradients.end());
-        return all;
-      };
-      for (int step = 0; step < 2; ++step) {
-        const std::vector<float> expected = run();
-        const ops::PackedWeights packed;
-        CHECK(run() == expected);
-        CHECK(run() == expected);  // from the packed weights
-        for (float& value : w->span<float>()) value *= 2;
-      }
-    });
+  EVERY_ISA_TEST_CASE("weights packed once per scope give the same bits, and the next scope sees new weights") {
+    Stream stream;
+    const std::int64_t m = 5, n = 50, k = 17;
+    const OwnedTensor x = random_tensor(DType::f32, {m, k}, "x"), w = random_tensor(DType::f32, {n, k}, "w"),
+                      dy = random_tensor(DType::f32, {m, n}, "dy");
+    OwnedTensor y(DType::f32, {m, n}), dx(DType::f32, {m, k});
+    const auto run = [&] {
+      ops::linear_forward(stream, y, {}, x, w, {}, Activation::none);
+      ops::linear_backward(stream, {dx, false}, {}, {}, dy, {}, x, w);
+      const auto values = y->span<float>(), gradients = dx->span<float>();
+      std::vector<float> all(values.begin(), values.end());
+      all.insert(all.end(), gradients.begin(), gradients.end());
+      return all;
+    };
+    for (int step = 0; step < 2; ++step) {
+      const std::vector<float> expected = run();
+      const ops::PackedWeights packed;
+      CHECK(run() == expected);
+      CHECK(run() == expected);  // from the packed weights
+      for (float& value : w->span<float>()) value *= 2;
+    }
   }
 
-  TEST_CASE("gradient of the record agrees with finite differences for x, weight and bias") {
-    for_every_isa([&] {
-      ParamStore params(DType::f64);
-      const Linear layer = add_linear(params, "fc", 3, 5, init::zeros(), init::zeros());
-      params.allocate(1);
-      for (const Activation activation : {Activation::none, Activation::gelu, Activation::tanh})
-        for (const Shape& shape : {Shape{7, 3}, Shape{0, 3}})
-          CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return linear(t, v[0], layer, activation); },
-                          {shape}, &params) < 1e-7);
-    });
+  EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences for x, weight and bias") {
+    ParamStore params(DType::f64);
+    const Linear layer = add_linear(params, "fc", 3, 5, init::zeros(), init::zeros());
+    params.allocate(1);
+    for (const Activation activation : {Activation::none, Activation::gelu, Activation::tanh})
+      for (const Shape& shape : {Shape{7, 3}, Shape{0, 3}})
+        CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return linear(t, v[0], layer, activation); }, {shape},
+                        &params) < 1e-7);
   }
 
   TEST_CASE("one big layer has the same bits on any number of threads, forward and backward") {
@@ -118,6 +112,6 @@ TEST_SUITE("ops.linear") {
       ops::linear_backward(p.stream, p.to("dx", {m, k}), p.to_sum("dw", {n, k}), p.to_sum("db", {n}),
                            p.in("dy", {m, n}), d, x, w);
     };
-    CHECK(faults({.sizes = {}, .run = run, .gradient = 0, .rows = false, .cpu_sizes = {{3000, 60, 40}}}) == "");
+    CHECK(faults(run, {}, {}, {.gradient = 0, .rows = false, .cpu_sizes = {{3000, 60, 40}}}) == "");
   }
 }

@@ -53,15 +53,14 @@ TEST_SUITE("ops.puzzle_embedding") {
               x(b, t, i) = 1.7 * (e + (learned ? where(t, i) : 0));
             }
       };
-      CHECK(faults({.sizes = {{3, 7, 1, 20, 20, 5},
-                              {2, 5, 2, 33, 50, 40},
-                              {4, 3, 0, 8, 0, 2},
-                              {1, 1, 3, 130, 7, 1},
-                              {40, 31, 1, 12, 5, 11},
-                              {0, 0, 1, 4, 4, 3}},
-                    .run = run,
-                    .definition = definition,
-                    .gpu = {.f32 = 2e-5}}) == "");
+      CHECK(faults(run, definition,
+                   {{3, 7, 1, 20, 20, 5},
+                    {2, 5, 2, 33, 50, 40},
+                    {4, 3, 0, 8, 0, 2},
+                    {1, 1, 3, 130, 7, 1},
+                    {40, 31, 1, 12, 5, 11},
+                    {0, 0, 1, 4, 4, 3}},
+                   {.gpu = {.f32 = 2e-5}}) == "");
     }
   }
 
@@ -97,10 +96,9 @@ TEST_SUITE("ops.positions") {
             z(b, t, i) = b % 2 == 0 ? row(i) : before(b, t, i);
           }
     };
-    CHECK(faults({.sizes = {{3, 7, 1, 6, 5}, {2, 5, 0, 1, 32}, {1, 1, 0, 1, 1}, {4, 9, 2, 3, 33}, {0, 3, 1, 2, 4}},
-                  .run = run,
-                  .definition = definition,
-                  .gpu_sizes = {{2, 3, 1, 0, 4}}}) == "");
+    CHECK(faults(run, definition,
+                 {{3, 7, 1, 6, 5}, {2, 5, 0, 1, 32}, {1, 1, 0, 1, 1}, {4, 9, 2, 3, 33}, {0, 3, 1, 2, 4}},
+                 {.gpu_sizes = {{2, 3, 1, 0, 4}}}) == "");
     const OwnedTensor x(DType::f64, {2, 4, 3}), y(DType::f64, {2, 2, 3});
     Stream stream;
     CHECK_THROWS_AS(ops::take_positions(stream, y, x, 3), Error);

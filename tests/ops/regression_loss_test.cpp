@@ -36,13 +36,8 @@ TEST_SUITE("ops.regression_loss") {
             dy(m, i) = weight * (square ? 2 * d : far ? sign : d);
           }
       };
-      CHECK(faults({.sizes = {{7, 3}, {1, 3}, {9, 33}, {0, 2}, {300, 3}},
-                    .run = run,
-                    .definition = definition,
-                    .f32 = 2e-7,
-                    .f64 = 1e-13,
-                    .gradient = 0,
-                    .cpu_sizes = {{100003, 1}}}) == "");
+      CHECK(faults(run, definition, {{7, 3}, {1, 3}, {9, 33}, {0, 2}, {300, 3}},
+                   {.f32 = 2e-7, .f64 = 1e-13, .gradient = 0, .cpu_sizes = {{100003, 1}}}) == "");
     }
   }
 
@@ -64,10 +59,7 @@ TEST_SUITE("ops.regression_loss") {
             loss() += d * d;
           }
       };
-      CHECK(faults({.sizes = {{6, 5}, {1, 3}, {9, 33}, {0, 5}, {300, 3}},
-                    .run = run,
-                    .definition = definition,
-                    .f64 = 1e-13}) == "");
+      CHECK(faults(run, definition, {{6, 5}, {1, 3}, {9, 33}, {0, 5}, {300, 3}}, {.f64 = 1e-13}) == "");
     }
   }
 

@@ -41,10 +41,8 @@ TEST_SUITE("ops.rmsnorm") {
         }
       };
       // On a GPU: rows in registers, with wide loads or not, and rows too long for registers.
-      CHECK(faults({.sizes = {{7, 20}, {6, 33}, {9, 100}, {2, 512}, {0, 4}},
-                    .run = run,
-                    .definition = definition,
-                    .refused = {{{2, 3}, "y", {3, 2}, "rmsnorm: x is (2, 3), so y must be too, not (3, 2)"},
+      CHECK(faults(run, definition, {{7, 20}, {6, 33}, {9, 100}, {2, 512}, {0, 4}},
+                   {.refused = {{{2, 3}, "y", {3, 2}, "rmsnorm: x is (2, 3), so y must be too, not (3, 2)"},
                                 {{2, 3},
                                  "a",
                                  {3, 2},
@@ -56,30 +54,24 @@ TEST_SUITE("ops.rmsnorm") {
     }
   }
 
-  TEST_CASE("gradient of the record agrees with finite differences, also through a sum") {
-    for_every_isa([&] {
-      for (const Shape& shape : {Shape{7, 5}, Shape{3, 2, 17}}) {
-        CHECK(gradcheck([](Tape& t, const std::vector<Var>& v) { return rmsnorm(t, v[0], kEps).y; }, {shape}) < 1e-7);
-        const auto used_twice = [](Tape& t, const std::vector<Var>& v) {
-          const Normed n = rmsnorm(t, v[0], kEps, {.a = v[1], .b = v[2]});
-          return add(t, n.y, n.sum);
-        };
-        CHECK(gradcheck(used_twice, {shape, shape, shape}) < 1e-7);
-        const auto sum_alone = [](Tape& t, const std::vector<Var>& v) {
-          return rmsnorm(t, v[0], kEps, {.a = v[1]}).sum;
-        };
-        CHECK(gradcheck(sum_alone, {shape, shape}) < 1e-7);
-      }
-    });
+  EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences, also through a sum") {
+    for (const Shape& shape : {Shape{7, 5}, Shape{3, 2, 17}}) {
+      CHECK(gradcheck([](Tape& t, const std::vector<Var>& v) { return rmsnorm(t, v[0], kEps).y; }, {shape}) < 1e-7);
+      const auto used_twice = [](Tape& t, const std::vector<Var>& v) {
+        const Normed n = rmsnorm(t, v[0], kEps, {.a = v[1], .b = v[2]});
+        return add(t, n.y, n.sum);
+      };
+      CHECK(gradcheck(used_twice, {shape, shape, shape}) < 1e-7);
+      const auto sum_alone = [](Tape& t, const std::vector<Var>& v) { return rmsnorm(t, v[0], kEps, {.a = v[1]}).sum; };
+      CHECK(gradcheck(sum_alone, {shape, shape}) < 1e-7);
+    }
   }
 
-  TEST_CASE("rows scaled by 1e10 do not overflow") {
-    for_every_isa([&] {
-      const OwnedTensor x = random_tensor(DType::f32, {1, 37}, "x");
-      for (float& v : x->span<float>()) v *= 1e10f;
-      Stream stream;
-      ops::rmsnorm_forward(stream, x, {}, x, kEps);
-      CHECK(std::isfinite(x->data<float>()[0]));
-    });
+  EVERY_ISA_TEST_CASE("rows scaled by 1e10 do not overflow") {
+    const OwnedTensor x = random_tensor(DType::f32, {1, 37}, "x");
+    for (float& v : x->span<float>()) v *= 1e10f;
+    Stream stream;
+    ops::rmsnorm_forward(stream, x, {}, x, kEps);
+    CHECK(std::isfinite(x->data<float>()[0]));
   }
 }

@@ -29,9 +29,7 @@ TEST_SUITE("ops.rope") {
             back(b, t, i) = before(b, t, i) * c - other * s;
           }
     };
-    CHECK(faults({.sizes = {{2, 5, 3, 5}, {1, 1, 1, 1}, {3, 7, 4, 32}, {2, 3, 2, 33}, {0, 3, 2, 4}},
-                  .run = run,
-                  .definition = definition}) == "");
+    CHECK(faults(run, definition, {{2, 5, 3, 5}, {1, 1, 1, 1}, {3, 7, 4, 32}, {2, 3, 2, 33}, {0, 3, 2, 4}}) == "");
   }
 
   TEST_CASE("a table of another length is an error") {

@@ -32,8 +32,7 @@ TEST_SUITE("ops.row_groups") {
           }
         }
     };
-    CHECK(faults({.sizes = {{31, 3, 5}, {9, 2, 16}, {1, 1, 1}, {0, 3, 2}}, .run = run, .definition = definition}) ==
-          "");
+    CHECK(faults(run, definition, {{31, 3, 5}, {9, 2, 16}, {1, 1, 1}, {0, 3, 2}}) == "");
   }
 
   TEST_CASE("definition, gradients, bits and devices of sums and means of sequences") {
@@ -57,9 +56,6 @@ TEST_SUITE("ops.row_groups") {
             spread(m, t, i) = g(m / group, t, i) / static_cast<double>(group);
           }
     };
-    CHECK(faults({.sizes = {{2, 3, 8}, {100, 3, 5}, {1, 1, 1}, {0, 3, 5}},
-                  .run = run,
-                  .definition = definition,
-                  .f64 = 1e-13}) == "");
+    CHECK(faults(run, definition, {{2, 3, 8}, {100, 3, 5}, {1, 1, 1}, {0, 3, 5}}, {.f64 = 1e-13}) == "");
   }
 }

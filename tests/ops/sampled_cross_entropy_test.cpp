@@ -39,10 +39,8 @@ TEST_SUITE("ops.sampled_cross_entropy") {
           for (Int k = 0; k < each; ++k) loss() += softplus(m, neg[to_size(m * each + k)], 1);
         }
       };
-      CHECK(faults({.sizes = {{1, 33}, {38, 33}},
-                    .run = run,
-                    .definition = definition,
-                    .f64 = 1e-13,
+      CHECK(faults(run, definition, {{1, 33}, {38, 33}},
+                   {.f64 = 1e-13,
                     .gpu = {.f32 = 2e-5, .f64 = 1e-11},
                     .cpu_sizes = {{700, 5}},
                     .gpu_sizes = each == 1 ? std::vector<Sizes>{{8193, 1}} : std::vector<Sizes>{}}) == "");
@@ -64,6 +62,6 @@ TEST_SUITE("ops.row_scores") {
         for (Int k = 0; k < each; ++k)
           for (Int i = 0; i < c; ++i) scores(m, k) += f(m, i) * table(Int{r.list("ids")[to_size(m * each + k)]}, i);
     };
-    CHECK(faults({.sizes = {{7, 5, 33}, {1, 1, 1}, {0, 2, 3}}, .run = run, .definition = definition}) == "");
+    CHECK(faults(run, definition, {{7, 5, 33}, {1, 1, 1}, {0, 2, 3}}) == "");
   }
 }

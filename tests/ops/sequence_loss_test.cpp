@@ -51,12 +51,8 @@ TEST_SUITE("ops.sequence_loss") {
           if (labelled(b) > 0) loss(b) /= labelled(b);
         }
       };
-      CHECK(faults({.sizes = {{3, 7, 5}, {1, 2, 1}, {2, 129, 33}, {0, 3, 2}},
-                    .run = run,
-                    .definition = definition,
-                    .f32 = 1e-12,
-                    .f64 = 1e-12,
-                    .gpu_sizes = {{2, 300, 12}}}) == "");
+      CHECK(faults(run, definition, {{3, 7, 5}, {1, 2, 1}, {2, 129, 33}, {0, 3, 2}},
+                   {.f32 = 1e-12, .f64 = 1e-12, .gpu_sizes = {{2, 300, 12}}}) == "");
     }
   }
 

@@ -71,10 +71,8 @@ TEST_SUITE("ops.spmm") {
             added(m, i) = old(m, i) + (m % 2 == 0 ? y(m, i) : 0);
           }
       };
-      CHECK(faults({.sizes = {{37, 1}, {37, 10}, {37, 33}, {37, 64}},
-                    .run = run,
-                    .definition = definition,
-                    .f32 = 5e-6,
+      CHECK(faults(run, definition, {{37, 1}, {37, 10}, {37, 33}, {37, 64}},
+                   {.f32 = 5e-6,
                     .f64 = 1e-13,
                     .gpu = {.f32 = 2e-6, .f64 = 1e-13, .bf16 = 0, .f16 = 0},
                     .rows = false,  // rows of the matrix; below

@@ -37,10 +37,8 @@ TEST_SUITE("ops.swiglu") {
     const auto definition = [](Plain& r, Int rows, Int width, Int k) {
       gated(r.out("y"), r.in("x"), r.in("w"), rows, width, k);
     };
-    CHECK(faults({.sizes = {{7, 5, 9}, {1, 1, 1}, {33, 64, 17}, {130, 29, 37}, {3, 300, 4}, {0, 3, 2}},
-                  .run = run,
-                  .definition = definition,
-                  .refused =
+    CHECK(faults(run, definition, {{7, 5, 9}, {1, 1, 1}, {33, 64, 17}, {130, 29, 37}, {3, 300, 4}, {0, 3, 2}},
+                 {.refused =
                       {{{2, 4, 3}, "w", {8, 4}, "swiglu: x is (2, 3), y (2, 4), so weight must be (8, 3), not (8, 4)"}},
                   .gpu_sizes = {{31, 600, 4}, {2, 20000, 3}}}) == "");
   }
@@ -69,29 +67,25 @@ TEST_SUITE("ops.swiglu") {
       gated(r.out("y"), z, r.in("w"), rows, width, k);
     };
     // On a GPU: whole packs or not; more columns than a block has threads; a row for more than one block.
-    CHECK(faults({.sizes = {{7, 5, 9}, {1, 1, 3}, {33, 64, 24}, {0, 3, 2}},
-                  .run = run,
-                  .definition = definition,
-                  .gpu_sizes = {{5, 24, 600}, {3, 20000, 8}}}) == "");
+    CHECK(faults(run, definition, {{7, 5, 9}, {1, 1, 3}, {33, 64, 24}, {0, 3, 2}},
+                 {.gpu_sizes = {{5, 24, 600}, {3, 20000, 8}}}) == "");
   }
 
-  TEST_CASE("gradient of the record agrees with finite differences, with and without a norm") {
-    for_every_isa([&] {
-      ParamStore params(DType::f64);
-      const Param &w = params.add("w", {6, 5}, init::zeros()), &down = params.add("down", {5, 3}, init::zeros());
-      params.allocate(1);
-      for (const Shape& shape : {Shape{7, 5}, Shape{2, 3, 5}})
-        for (const std::optional<double> eps : {std::optional<double>{}, std::optional(1e-5)}) {
-          const auto layer = [&](Tape& t, const std::vector<Var>& v) { return gated_residual(t, v[0], w, down, eps); };
-          CHECK(gradcheck(layer, {shape}, &params) < 1e-7);
-          // x already has a gradient when the layer adds its own.
-          const auto used_twice = [&](Tape& t, const std::vector<Var>& v) {
-            const Var y = gated_residual(t, v[0], w, down, eps);
-            return add(t, y, v[0]);
-          };
-          CHECK(gradcheck(used_twice, {shape}, &params) < 1e-7);
-        }
-    });
+  EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences, with and without a norm") {
+    ParamStore params(DType::f64);
+    const Param &w = params.add("w", {6, 5}, init::zeros()), &down = params.add("down", {5, 3}, init::zeros());
+    params.allocate(1);
+    for (const Shape& shape : {Shape{7, 5}, Shape{2, 3, 5}})
+      for (const std::optional<double> eps : {std::optional<double>{}, std::optional(1e-5)}) {
+        const auto layer = [&](Tape& t, const std::vector<Var>& v) { return gated_residual(t, v[0], w, down, eps); };
+        CHECK(gradcheck(layer, {shape}, &params) < 1e-7);
+        // x already has a gradient when the layer adds its own.
+        const auto used_twice = [&](Tape& t, const std::vector<Var>& v) {
+          const Var y = gated_residual(t, v[0], w, down, eps);
+          return add(t, y, v[0]);
+        };
+        CHECK(gradcheck(used_twice, {shape}, &params) < 1e-7);
+      }
   }
 
   TEST_CASE("single precision gradients agree with double, also far from zero") {
@@ -101,7 +95,7 @@ TEST_SUITE("ops.swiglu") {
       ops::swiglu_forward(p.stream, p.out("y", {rows, width}), both, x, w);
       ops::swiglu_backward(p.stream, p.to("dx", {rows, k}), {}, p.in("dy", {rows, width}), both, x, w);
     };
-    CHECK(faults({.sizes = {}, .run = run, .f32_rest = 2e-6, .gradient = 0, .cpu_sizes = {{21, 19, 3}}}) == "");
+    CHECK(faults(run, {}, {}, {.f32_rest = 2e-6, .gradient = 0, .cpu_sizes = {{21, 19, 3}}}) == "");
   }
 
   TEST_CASE("more rows of a gated layer than fit in the cache are computed block by block" *
@@ -111,6 +105,6 @@ TEST_SUITE("ops.swiglu") {
       ops::swiglu_forward(p.stream, p.out("y", {rows, width}), {}, x, w);
       ops::normed_swiglu_forward(p.stream, p.out("y of z", {rows, width}), p.out("z", {rows, 2}), {}, {}, x, w, kEps);
     };
-    CHECK(faults({.sizes = {}, .run = run, .gpu = {.bf16 = 0, .f16 = 0}, .gpu_sizes = {{13, 1 << 18}}}) == "");
+    CHECK(faults(run, {}, {}, {.gpu = {.bf16 = 0, .f16 = 0}, .gpu_sizes = {{13, 1 << 18}}}) == "");
   }
 }

@@ -47,10 +47,8 @@ void definition(Plain& r, Int batch, Int positions, Int channels, Int width) {
 TEST_SUITE("ops.token_mixing") {
   TEST_CASE("definition, gradients, bits and devices, whether a backward follows or not") {
     // The wide layers split the channels into chunks. A channel whose positions nearly cancel amplifies rounding.
-    CHECK(faults({.sizes = {{3, 7, 5, 9}, {2, 9, 64, 31}, {0, 3, 2, 4}},
-                  .run = run,
-                  .definition = definition,
-                  .f32 = 1e-5,
+    CHECK(faults(run, definition, {{3, 7, 5, 9}, {2, 9, 64, 31}, {0, 3, 2, 4}},
+                 {.f32 = 1e-5,
                   .f64 = 1e-13,
                   .f32_rest = 1e-4,
                   .refused = {{{2, 3, 4, 5},
@@ -64,65 +62,59 @@ TEST_SUITE("ops.token_mixing") {
   TEST_CASE("two positions, and sequences of which a pair fills the cache, agree with the CPU" *
             doctest::test_suite("ops.token_mixing.cuda") * doctest::skip(gpu_count() == 0)) {
     // With two positions the gradient is half rounding. Sums of 32768 terms have a different order.
-    CHECK(faults({.sizes = {},
-                  .run = run,
-                  .gpu = {.f32 = 1e-4, .bf16 = 0, .f16 = 0},
-                  .gpu_sizes = {{2, 2, 1, 1}, {3, 2, 32, 1 << 15}}}) == "");
+    CHECK(faults(run, {}, {},
+                 {.gpu = {.f32 = 1e-4, .bf16 = 0, .f16 = 0}, .gpu_sizes = {{2, 2, 1, 1}, {3, 2, 32, 1 << 15}}}) == "");
   }
 
-  TEST_CASE("gradient of the record agrees with finite differences for x and both weights") {
-    for_every_isa([&] {
-      ParamStore params(DType::f64);
-      const Param &gate_up = params.add("gate_up", {12, 7}, init::normal(0.4)),
-                  &down = params.add("down", {7, 6}, init::normal(0.4));
-      params.allocate(1);
-      CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return token_mixing(t, v[0], gate_up, down, kEps); },
-                      {{2, 7, 5}}, &params) < 1e-7);
-    });
+  EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences for x and both weights") {
+    ParamStore params(DType::f64);
+    const Param &gate_up = params.add("gate_up", {12, 7}, init::normal(0.4)),
+                &down = params.add("down", {7, 6}, init::normal(0.4));
+    params.allocate(1);
+    CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return token_mixing(t, v[0], gate_up, down, kEps); },
+                    {{2, 7, 5}}, &params) < 1e-7);
   }
 
-  TEST_CASE("many channels have the gradient of each channel alone, summed for the weights") {
-    for_every_isa([&] {
-      // Wide layers split the channels into chunks; the weights' sums take several blocks.
-      const std::int64_t batch = 2, positions = 5, channels = 290, width = 700;
-      const Shape shape{batch, positions, channels};
-      const OwnedTensor x = random_tensor(DType::f64, shape, "x"), dy = random_tensor(DType::f64, shape, "dy"),
-                        gate_up = random_tensor(DType::f64, {2 * width, positions}, "gate_up"),
-                        down = random_tensor(DType::f64, {positions, width}, "down");
-      struct Gradients {
-        OwnedTensor dx, dgate_up, ddown;
-      };
-      const auto zeros = [](Shape shape) {
-        OwnedTensor t(DType::f64, shape);
-        std::ranges::fill(t->span<double>(), 0.0);
-        return t;
-      };
-      const auto of = [&](const Tensor& x, const Tensor& dy, Gradients& g) {
-        const OwnedTensor y(DType::f64, x.shape()), kept(DType::f64, {x.shape()[0], 2 * width, x.columns()}),
-            rstd(DType::f64, {x.shape()[0], x.columns()});
-        Stream stream;
-        ops::token_mixing_forward(stream, y, kept, rstd, x, gate_up, down, kEps);
-        ops::token_mixing_backward(stream, {g.dx, true}, {g.dgate_up, true}, {g.ddown, true}, dy, y, kept, rstd, x,
-                                   gate_up, down);
-      };
-      Gradients whole{zeros(shape), zeros(gate_up->shape()), zeros(down->shape())};
-      of(x, dy, whole);
-      Gradients sum{zeros(shape), zeros(gate_up->shape()), zeros(down->shape())};
-      for (std::int64_t d = 0; d < channels; ++d) {
-        const OwnedTensor own(DType::f64, {batch, positions, 1}), slope(DType::f64, {batch, positions, 1});
-        for (std::int64_t i = 0; i < batch * positions; ++i) {
-          own->data<double>()[i] = x->data<double>()[i * channels + d];
-          slope->data<double>()[i] = dy->data<double>()[i * channels + d];
-        }
-        Gradients one{zeros(own->shape()), std::move(sum.dgate_up), std::move(sum.ddown)};
-        of(own, slope, one);
-        for (std::int64_t i = 0; i < batch * positions; ++i)
-          sum.dx->data<double>()[i * channels + d] = one.dx->data<double>()[i];
-        sum.dgate_up = std::move(one.dgate_up), sum.ddown = std::move(one.ddown);
+  EVERY_ISA_TEST_CASE("many channels have the gradient of each channel alone, summed for the weights") {
+    // Wide layers split the channels into chunks; the weights' sums take several blocks.
+    const std::int64_t batch = 2, positions = 5, channels = 290, width = 700;
+    const Shape shape{batch, positions, channels};
+    const OwnedTensor x = random_tensor(DType::f64, shape, "x"), dy = random_tensor(DType::f64, shape, "dy"),
+                      gate_up = random_tensor(DType::f64, {2 * width, positions}, "gate_up"),
+                      down = random_tensor(DType::f64, {positions, width}, "down");
+    struct Gradients {
+      OwnedTensor dx, dgate_up, ddown;
+    };
+    const auto zeros = [](Shape shape) {
+      OwnedTensor t(DType::f64, shape);
+      std::ranges::fill(t->span<double>(), 0.0);
+      return t;
+    };
+    const auto of = [&](const Tensor& x, const Tensor& dy, Gradients& g) {
+      const OwnedTensor y(DType::f64, x.shape()), kept(DType::f64, {x.shape()[0], 2 * width, x.columns()}),
+          rstd(DType::f64, {x.shape()[0], x.columns()});
+      Stream stream;
+      ops::token_mixing_forward(stream, y, kept, rstd, x, gate_up, down, kEps);
+      ops::token_mixing_backward(stream, {g.dx, true}, {g.dgate_up, true}, {g.ddown, true}, dy, y, kept, rstd, x,
+                                 gate_up, down);
+    };
+    Gradients whole{zeros(shape), zeros(gate_up->shape()), zeros(down->shape())};
+    of(x, dy, whole);
+    Gradients sum{zeros(shape), zeros(gate_up->shape()), zeros(down->shape())};
+    for (std::int64_t d = 0; d < channels; ++d) {
+      const OwnedTensor own(DType::f64, {batch, positions, 1}), slope(DType::f64, {batch, positions, 1});
+      for (std::int64_t i = 0; i < batch * positions; ++i) {
+        own->data<double>()[i] = x->data<double>()[i * channels + d];
+        slope->data<double>()[i] = dy->data<double>()[i * channels + d];
       }
-      CHECK(same_bits(whole.dx, sum.dx));
-      CHECK(difference(whole.dgate_up, sum.dgate_up) < 1e-13);
-      CHECK(difference(whole.ddown, sum.ddown) < 1e-13);
-    });
+      Gradients one{zeros(own->shape()), std::move(sum.dgate_up), std::move(sum.ddown)};
+      of(own, slope, one);
+      for (std::int64_t i = 0; i < batch * positions; ++i)
+        sum.dx->data<double>()[i * channels + d] = one.dx->data<double>()[i];
+      sum.dgate_up = std::move(one.dgate_up), sum.ddown = std::move(one.ddown);
+    }
+    CHECK(same_bits(whole.dx, sum.dx));
+    CHECK(difference(whole.dgate_up, sum.dgate_up) < 1e-13);
+    CHECK(difference(whole.ddown, sum.ddown) < 1e-13);
   }
 }

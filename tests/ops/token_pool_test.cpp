@@ -28,22 +28,18 @@ TEST_SUITE("ops.token_pool") {
           }
         }
       };
-      CHECK(faults({.sizes = {{3, 8, 64}, {2, 5, 7}, {4, 9, 33}, {1, 1, 1}, {0, 3, 2}},
-                    .run = run,
-                    .definition = definition,
-                    .gpu_sizes = {{1, 200, 64}, {2, 8, 300}, {9, 1, 1}}}) == "");
+      CHECK(faults(run, definition, {{3, 8, 64}, {2, 5, 7}, {4, 9, 33}, {1, 1, 1}, {0, 3, 2}},
+                   {.gpu_sizes = {{1, 200, 64}, {2, 8, 300}, {9, 1, 1}}}) == "");
     }
   }
 
-  TEST_CASE("gradient of the record agrees with finite differences, in different output shapes") {
-    for_every_isa([&] {
-      for (const std::int64_t abreast : {1, 3}) {
-        const auto scored = [&](Tape& t, const std::vector<Var>& v) { return token_pool(t, v[0], v[1], abreast); };
-        CHECK(gradcheck(scored, {{6, 5, 19}, {6, 5, 1}}) < 1e-7);
-        const auto mean = [&](Tape& t, const std::vector<Var>& v) { return token_pool(t, v[0], {}, abreast); };
-        CHECK(gradcheck(mean, {{3, 4, 2}}) < 1e-7);
-      }
-    });
+  EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences, in different output shapes") {
+    for (const std::int64_t abreast : {1, 3}) {
+      const auto scored = [&](Tape& t, const std::vector<Var>& v) { return token_pool(t, v[0], v[1], abreast); };
+      CHECK(gradcheck(scored, {{6, 5, 19}, {6, 5, 1}}) < 1e-7);
+      const auto mean = [&](Tape& t, const std::vector<Var>& v) { return token_pool(t, v[0], {}, abreast); };
+      CHECK(gradcheck(mean, {{3, 4, 2}}) < 1e-7);
+    }
   }
 
   TEST_CASE("large scores and many tokens agree with the CPU" * doctest::test_suite("ops.token_pool.cuda") *
@@ -52,6 +48,6 @@ TEST_SUITE("ops.token_pool") {
       ops::token_pool_forward(p.stream, p.out("z", {n, 1}), p.real_out("w", {n, 200}), p.in("x", {n, 200, 1}),
                               p.in("scores", {n, 200}, 1e4));
     };
-    CHECK(faults({.sizes = {}, .run = run, .gpu = {.bf16 = 0, .f16 = 0}, .gpu_sizes = {{3}}}) == "");
+    CHECK(faults(run, {}, {}, {.gpu = {.bf16 = 0, .f16 = 0}, .gpu_sizes = {{3}}}) == "");
   }
 }

@@ -25,43 +25,41 @@ OwnedTensor numeric(const Tensor& x, const std::function<double()>& f) {
 }  // namespace
 
 TEST_SUITE("ops.transr") {
-  TEST_CASE("gradients agree with finite differences") {
-    for_every_isa([] {
-      const std::vector<std::int32_t> head = {0, 3, 0, 5}, tail = {1, 4, 2, 5}, other = {2, 0, 1, 6};
-      // The first sample has relation 1, the others relation 0.
-      const std::vector<ops::RelationChunk> chunks = {{1, 0, 1}, {0, 1, 3}};
-      const OwnedTensor table = random_tensor(DType::f64, {7, 9}, "table"),
-                        matrices = random_tensor(DType::f64, {2, 9, 5}, "matrices"),
-                        translations = random_tensor(DType::f64, {2, 5}, "translations");
-      const OwnedTensor projected(DType::f64, {12, 5}), score(DType::f64, {8}), drows(DType::f64, {12, 9}),
-          drelations(DType::f64, {2, 50});
-      constexpr double kL2 = 0.1;
-      const auto run = [&] {
-        Stream stream;
-        std::array<ops::RankingSums, 2> sums;
-        ops::transr(stream, {chunks, head, tail, other}, table, matrices, translations, kL2, 4,
-                    {projected, score, drows, drelations}, sums);
-        return (sums[0].loss + sums[1].loss + kL2 * (sums[0].half_square + sums[1].half_square)) / 4;
-      };
-      run();
-      const OwnedTensor dtable(DType::f64, table->shape());
-      const OwnedTensor dmatrices(DType::f64, matrices->shape()), dtranslations(DType::f64, translations->shape());
-      const std::vector<std::int32_t>* roles[] = {&head, &tail, &other};
-      for (std::size_t chunk = 0; chunk < 2; ++chunk) {
-        const auto [relation, first, count] = chunks[chunk];
-        for (std::int64_t role = 0; role < 3; ++role)
-          for (std::int64_t b = 0; b < count; ++b)
-            for (std::int64_t c = 0; c < 9; ++c)
-              dtable->data<double>()[(*roles[role])[to_size(first + b)] * 9 + c] +=
-                  drows->data<double>()[(3 * first + role * count + b) * 9 + c];
-        const double* of_relation = drelations->data<double>() + 50 * chunk;
-        std::copy_n(of_relation, 45, dmatrices->data<double>() + 45 * relation);
-        std::copy_n(of_relation + 45, 5, dtranslations->data<double>() + 5 * relation);
-      }
-      CHECK(difference(dtable, numeric(table, run)) < 1e-8);
-      CHECK(difference(dmatrices, numeric(matrices, run)) < 1e-8);
-      CHECK(difference(dtranslations, numeric(translations, run)) < 1e-8);
-    });
+  EVERY_ISA_TEST_CASE("gradients agree with finite differences") {
+    const std::vector<std::int32_t> head = {0, 3, 0, 5}, tail = {1, 4, 2, 5}, other = {2, 0, 1, 6};
+    // The first sample has relation 1, the others relation 0.
+    const std::vector<ops::RelationChunk> chunks = {{1, 0, 1}, {0, 1, 3}};
+    const OwnedTensor table = random_tensor(DType::f64, {7, 9}, "table"),
+                      matrices = random_tensor(DType::f64, {2, 9, 5}, "matrices"),
+                      translations = random_tensor(DType::f64, {2, 5}, "translations");
+    const OwnedTensor projected(DType::f64, {12, 5}), score(DType::f64, {8}), drows(DType::f64, {12, 9}),
+        drelations(DType::f64, {2, 50});
+    constexpr double kL2 = 0.1;
+    const auto run = [&] {
+      Stream stream;
+      std::array<ops::RankingSums, 2> sums;
+      ops::transr(stream, {chunks, head, tail, other}, table, matrices, translations, kL2, 4,
+                  {projected, score, drows, drelations}, sums);
+      return (sums[0].loss + sums[1].loss + kL2 * (sums[0].half_square + sums[1].half_square)) / 4;
+    };
+    run();
+    const OwnedTensor dtable(DType::f64, table->shape());
+    const OwnedTensor dmatrices(DType::f64, matrices->shape()), dtranslations(DType::f64, translations->shape());
+    const std::vector<std::int32_t>* roles[] = {&head, &tail, &other};
+    for (std::size_t chunk = 0; chunk < 2; ++chunk) {
+      const auto [relation, first, count] = chunks[chunk];
+      for (std::int64_t role = 0; role < 3; ++role)
+        for (std::int64_t b = 0; b < count; ++b)
+          for (std::int64_t c = 0; c < 9; ++c)
+            dtable->data<double>()[(*roles[role])[to_size(first + b)] * 9 + c] +=
+                drows->data<double>()[(3 * first + role * count + b) * 9 + c];
+      const double* of_relation = drelations->data<double>() + 50 * chunk;
+      std::copy_n(of_relation, 45, dmatrices->data<double>() + 45 * relation);
+      std::copy_n(of_relation + 45, 5, dtranslations->data<double>() + 5 * relation);
+    }
+    CHECK(difference(dtable, numeric(table, run)) < 1e-8);
+    CHECK(difference(dmatrices, numeric(matrices, run)) < 1e-8);
+    CHECK(difference(dtranslations, numeric(translations, run)) < 1e-8);
   }
 }
 

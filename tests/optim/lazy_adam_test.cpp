@@ -103,13 +103,11 @@ void compare(DType dtype, std::int64_t steps, std::int64_t flush_every, const Op
 }  // namespace
 
 TEST_SUITE("optim.lazy_adam") {
-  TEST_CASE("rows with deferred steps have the bits of the dense update") {
-    for_every_isa([] {
-      for (const DType dtype : {DType::f32, DType::f64}) {
-        compare(dtype, 150, 40, {}, [](std::int64_t) { return 1e-2; });
-        compare(dtype, 60, 60, {.beta1 = 0.5, .beta2 = 0.9, .eps = 1e-14}, [](std::int64_t) { return 1e-3; });
-      }
-    });
+  EVERY_ISA_TEST_CASE("rows with deferred steps have the bits of the dense update") {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      compare(dtype, 150, 40, {}, [](std::int64_t) { return 1e-2; });
+      compare(dtype, 60, 60, {.beta1 = 0.5, .beta2 = 0.9, .eps = 1e-14}, [](std::int64_t) { return 1e-3; });
+    }
   }
 
   TEST_CASE("rows at rest and denormal moments have the bits of the dense update") {

@@ -36,8 +36,7 @@ inline std::string prepare(const std::string& words, int status = 0) {
 }
 
 /// Checks that `lockstep-prep` ends with this exit code and one line that holds all these parts.
-template <class... Parts>
-void check_refused(const std::string& words, int status, const Parts&... parts) {
+void check_refused(const std::string& words, int status, const auto&... parts) {
   const std::string text = prepare(words, status);
   check_mentions(text, parts...);
   CHECK(std::count(text.begin(), text.end(), '\n') == 1);

@@ -3,6 +3,7 @@
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "step/gpu_row_exchange.hpp"
+#include "support/elements.hpp"
 #include "support/mpi_main.hpp"
 #include "support/test.hpp"
 
@@ -51,11 +52,6 @@ GlobalBatch batch_at(std::int64_t step) {
   return {.step = step, .first = 10 * step, .count = step % 3 == 2 ? 15 : 20, .micro = 7};
 }
 
-std::vector<double> values(const Tensor& t) {
-  const HostView host(t);
-  return {host->data<double>(), host->data<double>() + host->size()};
-}
-
 /// Two ranks' sums do not depend on their order.
 void check_same(const std::vector<double>& a, const std::vector<double>& b) {
   if (test_world().size() <= 2) CHECK(a == b);
@@ -74,11 +70,11 @@ std::string compare_steps(TwoTables& by_rows, std::int64_t items, std::int64_t u
   for (std::int64_t step = 0; step < 12; ++step) {
     CAPTURE(step);
     const StepSums expected = whole.run(batch_at(step));
-    const std::vector<double> gradient = values(whole.gradient());
+    const std::vector<double> gradient = elements<double>(whole.gradient());
     const StepSums sums = rows.run(batch_at(step));
     CHECK(sums.loss == Approx(expected.loss).epsilon(1e-12));
     CHECK(sums.weight == expected.weight);
-    check_same(values(rows.gradient()), gradient);
+    check_same(elements<double>(rows.gradient()), gradient);
   }
   CHECK(whole.row_choice().empty());
   return rows.row_choice();
@@ -122,7 +118,7 @@ TEST_SUITE("step.gpu_row_exchange") {
         comm.all_reduce(host->span<double>(), ReduceOp::sum, "rows");
       }
       rows.unpack(stream);
-      CHECK(values(gradients.flat()) == whole);
+      CHECK(elements<double>(gradients.flat()) == whole);
       if (comm.size() == 1) CHECK(message.raw() == gradients.flat().raw());
       if (comm.size() > 1 && stride != 7) CHECK(message.size() < gradients.flat().size() / 2);
     }

@@ -31,13 +31,13 @@ struct Training {
     average.emplace(model.params(), kDecay);
   }
   Result result() const {
-    Result all{.weights = floats(model_params()),
-               .average = floats(average->flat()),
+    Result all{.weights = elements<float>(model_params()),
+               .average = elements<float>(average->flat()),
                .loss_scale = scale.value,
                .steps = optimizer->steps(),
                .losses = losses,
                .norms = norms};
-    for (const NamedTensor& t : optimizer->state()) all.state.push_back(floats(t.value));
+    for (const NamedTensor& t : optimizer->state()) all.state.push_back(elements<float>(t.value));
     return all;
   }
   Tensor model_params() const { return const_cast<SmallModel&>(model).params().values(); }
@@ -113,7 +113,7 @@ TEST_SUITE("step.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
       CHECK(sums.loss == expected.loss);
       CHECK(sums.weight == static_cast<double>(batch.count));
       CHECK(sums.flags == flags);
-      CHECK(floats(graphs.gradient()) == floats(calls.gradient()));
+      CHECK(elements<float>(graphs.gradient()) == elements<float>(calls.gradient()));
     }
     // Two kinds of batches, of three and of two micro-batches. Each kind runs call by call until its memory has its
     // size, at most twice, and is then captured once for each half of the pinned memory.
@@ -154,7 +154,7 @@ TEST_SUITE("step.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     start(1);
     CHECK(steps.take(false)->outcome.failed == 0);
     CHECK(steps.take(true)->outcome.failed == 0);
-    const std::vector<float> before = floats(model.params().values());
+    const std::vector<float> before = elements<float>(model.params().values());
     start(2);
     start(3);
     const GpuOutcome failed = steps.take(false)->outcome;
@@ -163,7 +163,7 @@ TEST_SUITE("step.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     CHECK(element_text(model.params(), failed.bad_element, failed.bad_value).starts_with("first.weight["));
     CHECK_FALSE(std::isfinite(failed.bad_value));
     CHECK(steps.take(true)->outcome.failed == 0);
-    CHECK(floats(model.params().values()) == before);
+    CHECK(elements<float>(model.params().values()) == before);
   }
 
   TEST_CASE("the GPU lowers the loss scale itself: a second overflow in a row at a scale of 1 is an error") {

@@ -75,7 +75,6 @@ std::vector<double> whole_sum(PartSum<double>& parts, const Store& s) {
 constexpr std::int32_t kItems = 5000;
 /// A sequence model; a step touches few of its items.
 std::unique_ptr<SequenceTask> large_table(ItemLoss::Kind loss, bool row_sparse, double l2) {
-  static LocalDataMemory data_memory;  // keeps the arrays
   std::vector<std::vector<std::int32_t>> items(40);
   for (std::int32_t user = 0; user < 40; ++user)
     for (std::int32_t i = 0; i < 5 + user % 9; ++i)
@@ -83,7 +82,7 @@ std::unique_ptr<SequenceTask> large_table(ItemLoss::Kind loss, bool row_sparse, 
   SasRecArch arch;
   arch.slots = 9, arch.hidden = 6, arch.heads = 2, arch.dropout = 0.3, arch.loss = {.kind = loss, .negatives = 7};
   auto task = std::make_unique<SequenceTask>(SequenceTask::Options{.arch = arch, .seed = 2},
-                                             read_set(sequence_set(items, kItems), data_memory));
+                                             read_set(sequence_set(items, kItems)));
   Param& table = task->params().at("item_emb.weight");
   table.row_sparse = row_sparse;
   table.l2 = l2;
@@ -127,10 +126,9 @@ TEST_SUITE("step.row_exchange") {
 
   TEST_CASE("a step of a sequence model has the same gradient on any ranks and threads, with its items by rows") {
     Communicator& comm = test_world().communicator();
-    LocalDataMemory data_memory;
     SasRecArch arch;
     arch.slots = 9, arch.hidden = 6, arch.heads = 2, arch.dropout = 0.3;
-    SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2}, read_set(gap_sessions(30), data_memory));
+    SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2}, read_set(gap_sessions(30)));
     const GlobalBatch batch{.seed = 3, .epoch = 1, .step = 4, .first = 2, .count = 7};
     const auto alone = make_self_communicator();
     ShardedStep reference(*alone, model, {.threads = 1, .shards = 1});
@@ -217,12 +215,11 @@ TEST_SUITE("step.row_exchange") {
 
   TEST_CASE("embeddings that dominate the gradient are sent first, weights after them: the same gradient") {
     Communicator& comm = test_world().communicator();
-    LocalDataMemory data_memory;
     SasRecArch arch;
     arch.slots = 9, arch.hidden = 2, arch.heads = 1, arch.blocks = 1, arch.dropout = 0.3;
     for (const bool recompute : {false, true}) {
       arch.recompute = recompute;
-      SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2}, read_set(gap_sessions(30), data_memory));
+      SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2}, read_set(gap_sessions(30)));
       const std::vector<FlatRange> buckets = plan_buckets(model.params(), 1);
       CHECK(embeddings_first(buckets));
       CHECK(buckets.front().end == model.params().at("pos_emb.weight").offset);

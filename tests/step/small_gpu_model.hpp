@@ -4,6 +4,7 @@
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/step/sharded_step.hpp"
+#include "support/elements.hpp"
 #include "support/test.hpp"
 
 namespace lockstep::test {
@@ -66,10 +67,5 @@ class SmallModel final : public ShardModel {
   ParamStore params_;
   Linear first_, second_;
 };
-
-inline std::vector<float> floats(const Tensor& t) {
-  const HostView host(t);
-  return {host->data<float>(), host->data<float>() + host->size()};
-}
 
 }  // namespace lockstep::test

@@ -1,6 +1,7 @@
 #include "support/emulator_file.hpp"
 
 #include <cmath>
+#include <deque>
 
 #include "lockstep/base/philox.hpp"
 #include "lockstep/io/h5.hpp"
@@ -65,10 +66,11 @@ void write_emulator_data(const std::filesystem::path& path, const EmulatorConten
   file.close();
 }
 
-EmulatorData read_data(const EmulatorContents& contents, LocalDataMemory& data_memory) {
+EmulatorData read_data(const EmulatorContents& contents) {
+  static std::deque<LocalDataMemory> memories;
   const TempDir dir;
   write_emulator_data(dir / "data.h5", contents);
-  return EmulatorData::read(dir / "data.h5", data_memory);
+  return EmulatorData::read(dir / "data.h5", memories.emplace_back());
 }
 
 }  // namespace lockstep::test

@@ -20,7 +20,7 @@ struct EmulatorContents {
 /// The first output is called aice.
 EmulatorContents emulator_contents(std::int64_t n, std::int64_t n_in, std::int64_t n_out, std::uint64_t seed = 1);
 void write_emulator_data(const std::filesystem::path& path, const EmulatorContents& contents);
-/// The contents as a task reads them from a file.
-EmulatorData read_data(const EmulatorContents& contents, LocalDataMemory& data_memory);
+/// The contents as a task reads them from a file. The arrays live as long as the process.
+EmulatorData read_data(const EmulatorContents& contents);
 
 }  // namespace lockstep::test

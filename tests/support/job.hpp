@@ -28,12 +28,8 @@ struct Job {
     CHECK(code != 0);
     check_ended(code);
   }
-  template <class... Texts>
-  void check_says(const Texts&... texts) const {
-    check_mentions(output, texts...);
-  }
-  template <class... Texts>
-  void check_says_once(const Texts&... texts) const {
+  void check_says(const auto&... texts) const { check_mentions(output, texts...); }
+  void check_says_once(const auto&... texts) const {
     CAPTURE(output);
     for (const std::string_view text : {std::string_view(texts)...}) {
       CAPTURE(text);

@@ -5,6 +5,7 @@
 
 #include "lockstep/ops/isa.hpp"
 #include "support/devices.hpp"
+#include "support/elements.hpp"
 #include "support/threads.hpp"
 
 namespace lockstep::test {
@@ -30,9 +31,7 @@ Tensor Place::noted(const std::string& name, const Tensor& before, Role role) {
 
 std::span<const std::int32_t> Place::list(const std::string& name, const std::vector<std::int32_t>& values) {
   const Tensor t = ints(name, values, {static_cast<Int>(values.size())});
-  const HostView there(t);
-  const auto span = there->span<const std::int32_t>();
-  return host(std::vector<std::int32_t>(span.begin(), span.end()));
+  return host(elements<std::int32_t>(t));
 }
 
 Tensor Place::over(const std::string& name, const Tensor& start) { return noted(name, on_cpu(start), Role::output); }
@@ -64,8 +63,7 @@ Plain::Array Plain::in(const std::string& name) {
 }
 
 std::vector<std::int32_t> Plain::list(const std::string& name) const {
-  const auto span = call_.find(name)->before->span<const std::int32_t>();
-  return {span.begin(), span.end()};
+  return elements<std::int32_t>(call_.find(name)->before);
 }
 
 Plain::Array Plain::out(const std::string& name) {
@@ -131,8 +129,7 @@ class Check {
  private:
   using Call = std::unique_ptr<Place>;
 
-  template <class... Parts>
-  void complain(const Parts&... parts) {
+  void complain(const auto&... parts) {
     const std::string fault = join(parts...);
     if (!fault.empty() && found_.size() < 4000) found_ += where_ + fault + "\n";
   }
@@ -347,6 +344,10 @@ std::string faults(const OpRow& row) {
   if (gpu_count() > 0)
     for (const Sizes& sizes : all(row.sizes, row.gpu_sizes)) check.on_gpu(sizes, adds = !adds);
   return check.found();
+}
+std::string faults(Sized<Place> run, Sized<Plain> definition, std::vector<Sizes> sizes, OpRow row) {
+  row.run = std::move(run), row.definition = std::move(definition), row.sizes = std::move(sizes);
+  return faults(row);
 }
 
 }  // namespace lockstep::test

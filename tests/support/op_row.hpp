@@ -185,8 +185,8 @@ struct OnGpu {
 
 /// One op. The first size is the number of its rows, which do not depend on one another.
 struct OpRow {
-  std::vector<Sizes> sizes;
-  Sized<Place> run;
+  std::vector<Sizes> sizes = {};
+  Sized<Place> run = {};
   Sized<Plain> definition = {};
   double f32 = 1e-6, f64 = 1e-14;  ///< against the definition
   double f32_rest = 1e-5;          ///< results in f32 that the definition leaves out, against f64 on the same numbers
@@ -209,6 +209,8 @@ struct OpRow {
 /// - a refused call throws its message
 /// On a GPU: results agree with the CPU's in each dtype, stored or added, and the order of blocks changes no bit.
 std::string faults(const OpRow& row);
+/// The same with these fields.
+std::string faults(Sized<Place> run, Sized<Plain> definition, std::vector<Sizes> sizes, OpRow row = {});
 
 /// The comparison with a GPU alone.
 std::string device_faults(const std::function<void(Place&)>& run, const OnGpu& tolerances, bool adds = false);

@@ -21,12 +21,13 @@ prep::SequenceSet sequence_set(const std::vector<std::vector<std::int32_t>>& ite
   return set;
 }
 
-SequenceData read_set(const prep::SequenceSet& set, LocalDataMemory& data_memory) {
+SequenceData read_set(const prep::SequenceSet& set) {
   static const TempDir dir;  // tasks read the names of users later
+  static std::deque<LocalDataMemory> memories;
   static int number = 0;
   const auto path = dir / join("data-", ++number, ".h5");
   prep::write_sequence_set(path, set);
-  return SequenceData::read(path, data_memory);
+  return SequenceData::read(path, memories.emplace_back());
 }
 
 prep::SequenceSet gap_sessions(std::int64_t users, std::uint64_t seed) {

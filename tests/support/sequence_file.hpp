@@ -12,8 +12,8 @@ namespace lockstep::test {
 prep::SequenceSet sequence_set(const std::vector<std::vector<std::int32_t>>& items, std::int64_t n_items,
                                const std::vector<std::vector<std::int64_t>>& times = {});
 
-/// The set as a task reads it from a file.
-SequenceData read_set(const prep::SequenceSet& set, LocalDataMemory& data_memory);
+/// The set as a task reads it from a file. File and arrays live as long as the process.
+SequenceData read_set(const prep::SequenceSet& set);
 /// Whether a part of a user's history has this item.
 bool has_had(const SequenceData& data, std::int64_t user, std::int32_t item, Seen seen);
 

@@ -44,8 +44,7 @@ NamedArrays original_sasrec() {
 }
 
 /// Histories of different lengths, right-aligned after zeros, with the values of next(sample, slot).
-template <class Next>
-std::string histories(std::int64_t n, std::int64_t slots, const Next& next) {
+std::string histories(std::int64_t n, std::int64_t slots, const auto& next) {
   std::vector<std::int64_t> values(static_cast<std::size_t>(n * slots), 0);
   for (std::int64_t b = 0; b < n; ++b)
     for (std::int64_t t = slots - 1 - b % slots; t < slots; ++t)

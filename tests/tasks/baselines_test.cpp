@@ -110,9 +110,7 @@ TEST_SUITE("tasks.baselines") {
     data.users = data.items = data.entities = 4;
     data.train = {train_ptr, train};
     data.test = {test_ptr, test};
-    BprmfTask::Options options;
-    options.embed_dim = 2;
-    options.cutoffs = {1, 2};
+    BprmfTask::Options options{.embed_dim = 2, .cutoffs = {1, 2}};
     const BprmfTask model(options, data);
     const Values m = baselines(model).at("most popular items");
     CHECK(m.at("recall@1") == Approx((1 + 0 + 1 + 0.5) / 4));
@@ -131,9 +129,7 @@ TEST_SUITE("tasks.baselines") {
     data.train = {train_ptr, train};
     data.valid = {valid_ptr, valid};
     data.test = {test_ptr, test};
-    BprmfTask::Options options;
-    options.embed_dim = 2;
-    options.cutoffs = {1};
+    BprmfTask::Options options{.embed_dim = 2, .cutoffs = {1}};
     BprmfTask model(options, data);
     // Item 2 is all that either user lacks in the test: user 0 wants it, user 1 wants the training item 1.
     model.begin_evaluation();
@@ -150,13 +146,12 @@ TEST_SUITE("tasks.baselines") {
     // Items 1 and 2 occur four times in training, 3 and 4 once, 5 and 6 never. The last item is the test's target.
     const std::vector<std::vector<std::int32_t>> histories = {
         {1, 2, 3, 4}, {1, 2, 3, 1}, {1, 2, 2, 5}, {1, 2, 3, 4, 5, 6}};
-    LocalDataMemory data_memory;
     const auto make = [&](RankingOptions ranking) {
       SasRecArch arch;
       arch.hidden = 6;
       ranking.at = {1, 3};
       return std::make_unique<SequenceTask>(SequenceTask::Options{.arch = arch, .ranking = ranking},
-                                            read_set(sequence_set(histories, 6), data_memory));
+                                            read_set(sequence_set(histories, 6)));
     };
     for (const bool full : {true, false}) {
       const auto model = make({.full = full});
@@ -196,11 +191,10 @@ TEST_SUITE("tasks.baselines") {
   TEST_CASE("the popularity baseline ranks the candidates that a sequence model ranks") {
     // Training items are all but the last two: items 1, 2, 3 occur three, two and one times, 4 and 5 never.
     for (const bool full : {true, false}) {
-      LocalDataMemory data_memory;
       SasRecArch arch;
       arch.hidden = 6;
       const SequenceTask model({.arch = arch, .ranking = {.full = full, .at = {1, 2}}},
-                               read_set(sequence_set({{1, 2, 3, 4}, {1, 3, 2, 5}, {1, 2, 4, 3}}, 5), data_memory));
+                               read_set(sequence_set({{1, 2, 3, 4}, {1, 3, 2, 5}, {1, 2, 4, 3}}, 5)));
       const Values m = baselines(model).at("most popular items");
       CHECK(m.at("hr@1") == Approx(2.0 / 3));  // the second user's target 5 comes after 4
       CHECK(m.at("hr@2") == 1);                // of few items none is drawn twice
@@ -239,7 +233,7 @@ TEST_SUITE("tasks.baselines") {
       return data_memory.place(DType::u8, {n / 2, 2},
                                [&](const Tensor& to) { std::ranges::copy(values, to.data<std::uint8_t>()); });
     };
-    PuzzleData data = random_puzzles(data_memory, 3, 2, 5, 1);
+    PuzzleData data = random_puzzles(3, 2, 5, 1);
     data.ignore_label_id = 0;
     data.train[0].inputs = rows({1, 2, 1, 3, 1, 1});
     data.train[0].labels = rows({3, 2, 3, 3, 2, 3});  // 1 is answered by 3, 3, 2 and 3
@@ -258,7 +252,6 @@ TEST_SUITE("tasks.baselines") {
   }
 
   TEST_CASE("regression finds a linear map and its Jacobian, though inputs depend on each other; persistence copies") {
-    LocalDataMemory data_memory;
     EmulatorContents c = emulator_contents(100, 4, 2);
     c.variables.output_names = {"sum", "in1"};
     c.variables.output_level = {0, 3};  // that of the inputs
@@ -274,7 +267,7 @@ TEST_SUITE("tasks.baselines") {
     EmulatorTask::Options options;
     options.arch.hidden = 4;
     options.dtype = DType::f64;
-    const EmulatorTask model(options, read_data(c, data_memory));
+    const EmulatorTask model(options, read_data(c));
     const auto all = baselines(model);
     const Values linear = all.at("linear regression"), same = all.at("persistence");
     CHECK(linear.at("rmse") < 1e-4);
@@ -283,7 +276,7 @@ TEST_SUITE("tasks.baselines") {
     CHECK(same.at("rmse.sum") == Approx(std::sqrt(square)));
     CHECK(same.at("r2.in1") == Approx(1));
     c.variables.output_names[1] = "other";
-    const EmulatorTask means(options, read_data(c, data_memory));
+    const EmulatorTask means(options, read_data(c));
     CHECK(baselines(means).at("training mean").at("jacobian_error") == Approx(1).epsilon(0.01));
   }
 }

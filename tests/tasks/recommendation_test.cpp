@@ -1,5 +1,6 @@
 #include "tasks/recommendation.hpp"
 
+#include "lockstep/base/consecutive.hpp"
 #include "support/test.hpp"
 
 namespace {
@@ -43,7 +44,7 @@ struct Toy {
 TEST_SUITE("tasks.recommendation") {
   TEST_CASE("a list holds the best items outside what is left out, best first, on any number of threads") {
     const Toy toy;
-    const std::vector<std::int64_t> users = all_of(toy.model.users);
+    const std::vector<std::int64_t> users = consecutive<std::int64_t>(toy.model.users.size());
     const RankedItems ranked = rank_items(toy.model, users, 10, {}, 1);
     for (const std::int64_t user : users) {
       std::vector<std::int32_t> out, wanted;

@@ -140,7 +140,8 @@ bool is_source(const fs::path& path) {
 /// The test cases of a file that ask for a GPU, but are none of those that tests/CMakeLists.txt runs on the stand-in
 /// for one: these have "cuda" in their suite's name or "gradient" in their own.
 std::vector<std::string> left_out(const std::string& text) {
-  static const std::regex begin(R"re((TEST_SUITE|TEST_CASE)\("([^"]*)")re"), own(R"re(test_suite\("([^"]*)")re");
+  static const std::regex begin(R"re((TEST_SUITE|TEST_CASE)(?:_FIXTURE)?\([^"()]*"([^"]*)")re"),
+      own(R"re(test_suite\("([^"]*)")re");
   std::vector<std::string> found;
   std::string suite;
   for (std::sregex_iterator at(text.begin(), text.end(), begin), end; at != end;) {

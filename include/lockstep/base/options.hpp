@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,8 +64,6 @@ class Option {
   /// "s", "min" and "h" accept values like 1.5h, 10m, 2d, and a plain number in that unit; "bytes" accepts 4096, 4KiB,
   /// 2GB; any other word appears in the help only.
   Option& unit(std::string name);
-  /// Sets the placeholder of the value in the help: FILE, DIR, N.
-  Option& value_name(std::string name);
   /// Accepts `word` for one of the values of a choice.
   Option& value_alias(std::string word, std::string value);
   /// Makes a missing value a usage error.
@@ -121,8 +120,11 @@ class Options {
 
   /// Sets the title of the keys `prefix.*` in help and docs. Sections appear in the order of these calls.
   void section(std::string prefix, std::string title, std::string description = "");
+  /// Option::may_change() for the keys that a section has so far, except some.
+  void may_change(const std::string& section, const std::set<std::string>& except = {});
 
-  /// names  the key, then its other names as alias() takes them: "run.seed,seed"
+  /// names  the key, then its other names as alias() takes them, then a placeholder of the value for the help:
+  ///        "run.dir,output.model_dir=DIR"
   template <OptionValue T>
   Option& add(std::string names, T* target, std::type_identity_t<T> initial, Check check, std::string help) {
     return insert(std::move(names), target, std::move(initial), std::move(check), std::move(help));

@@ -15,20 +15,11 @@ namespace lockstep::prep {
 class Summary {
  public:
   /// A line: a name and what it stands for. The lines of a column align.
-  template <class... Parts>
-  void line(const std::string& name, const Parts&... parts) {
-    lines_.push_back({name, join(parts...)});
-  }
+  void line(const std::string& name, const auto&... parts) { lines_.push_back({name, join(parts...)}); }
   /// A remark on what was assumed, which is right for most data.
-  template <class... Parts>
-  void note(const Parts&... parts) {
-    line("note", parts...);
-  }
+  void note(const auto&... parts) { line("note", parts...); }
   /// An implausible reading: what was found, the values that show why, what to change. An error under --strict.
-  template <class... Parts>
-  void warning(const Parts&... parts) {
-    warnings_.push_back(join(parts...));
-  }
+  void warning(const auto&... parts) { warnings_.push_back(join(parts...)); }
   /// A line with the range, median and missing values (NaN) of a column, unless there are many columns, and a warning
   /// of values that stand for missing ones: magnitudes that only a fill value has, numbers like -9999 apart from all
   /// others. `unit` is "" where unknown.

@@ -11,8 +11,7 @@ namespace lockstep {
 enum MazeCell : std::uint8_t { kMazeWall = 1, kMazeOpen = 2, kMazeStart = 3, kMazeGoal = 4, kMazePath = 5 };
 
 /// Calls f for the neighbours of a cell: up, left, right, down.
-template <class F>
-void around_cell(int side, std::size_t cell, F f) {
+void around_cell(int side, std::size_t cell, auto f) {
   const auto n = static_cast<std::size_t>(side);
   if (cell >= n) f(cell - n);
   if (cell % n > 0) f(cell - 1);

@@ -306,20 +306,17 @@ int run_bench(World& world, const Args& args) {
               "measure with 1, 2, ... run.threads threads per rank and recommend the best number");
   options.add("sweep-batch", &bench.sweep_batch, false,
               "measure rate and memory of training with batch.size 8, 16, ... 256 and recommend one");
-  options
-      .add("predict-ranks", &bench.scaling.ranks, "",
-           "predict the time of a step on these numbers of ranks, such as 2..1024, from messages timed on this "
-           "allocation")
-      .value_name("N..M");
+  options.add("predict-ranks=N..M", &bench.scaling.ranks, "",
+              "predict the time of a step on these numbers of ranks, such as 2..1024, from messages timed on this "
+              "allocation");
   options.add("predict-latency", &bench.scaling.latency_s, 0, non_negative,
               "with predict_bandwidth: time of a short message in seconds, instead of timing messages");
   options.add("predict-bandwidth", &bench.scaling.bytes_per_s, 0, non_negative,
               "bandwidth of a link in bytes per second");
-  options
-      .add("profile", &bench.profile, "",
-           "after the measurement, record 10 more training steps of all ranks and threads and write their timeline to "
-           "this file; see docs/profiling.md")
-      .value_name("FILE.json");
+  options.add(
+      "profile=FILE.json", &bench.profile, "",
+      "after the measurement, record 10 more training steps of all ranks and threads and write their timeline to "
+      "this file; see docs/profiling.md");
   options.add("ledger", &bench.budget.ledger, false,
               "count what a training step makes the GPU do; only on the stand-in of the tests (make cuda-host); see "
               "docs/design/gpu-ledger.md");

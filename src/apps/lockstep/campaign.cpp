@@ -222,11 +222,10 @@ int train_campaign(World& world, const Options& options, RunConfig& config, cons
 }
 
 void add_ranks_per_run(Options& options, std::int64_t* ranks, std::int64_t initial) {
-  options
-      .add("ranks-per-run", ranks, initial, non_negative,
-           "ranks that train one run together; several runs are trained at once. 0: all ranks train one run after the "
-           "other")
-      .value_name("N");
+  options.add(
+      "ranks-per-run=N", ranks, initial, non_negative,
+      "ranks that train one run together; several runs are trained at once. 0: all ranks train one run after the "
+      "other");
 }
 
 }  // namespace lockstep::apps

@@ -141,7 +141,7 @@ int run_checkpoint(World& world, const Args& args) {
   options.positional("verify|diff|merge|keep|unkeep FILE...", &words, "what to do, and with which checkpoints", 2);
   options.add("force", &force, false,
               "merge: replace an existing file of another kind, or one in a folder named checkpoints");
-  options.add("under", &group, "/", "diff: only datasets below this group").value_name("GROUP");
+  options.add("under=GROUP", &group, "/", "diff: only datasets below this group");
   options.example("lockstep checkpoint verify runs/a/checkpoints/*.h5", "are they whole?");
   options.example("lockstep checkpoint keep runs/a/checkpoints/step-3000.h5", "protect this checkpoint from removal");
   options.example("lockstep checkpoint diff --under /model a.h5 b.h5", "are the weights the same?");

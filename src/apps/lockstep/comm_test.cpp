@@ -162,11 +162,10 @@ int run_comm_test(World& world, const Args& args) {
       "doctor", &doctor, false,
       "also measure pairs of hosts and the memory of each host, compare them with the nominal rates of the interfaces, "
       "and name settings that slow communication down or can break it; with --device cuda also check NCCL's protocols");
-  options
-      .add("write-site", &site, "",
-           "with --doctor: file for slurm/sites/ with the settings for this network, such as slurm/sites/here.sh; jobs "
-           "use it with SITE=here")
-      .value_name("FILE");
+  options.add(
+      "write-site=FILE", &site, "",
+      "with --doctor: file for slurm/sites/ with the settings for this network, such as slurm/sites/here.sh; jobs "
+      "use it with SITE=here");
   options.example("srun --mpi=pmix lockstep comm-test --doctor --write-site slurm/sites/here.sh",
                   "find network problems and write the site file; one rank per node is enough");
   options.example("mpirun -n 2 lockstep comm-test", "two ranks on this machine");

@@ -46,8 +46,7 @@ Options make_options(CompareArguments& a) {
   options.choice("split", &a.split, "test", {"val", "test"}, "split whose metrics to show")
       .value_alias("validation", "val")
       .value_alias("valid", "val");
-  options.add("metric", &a.metrics, {}, "metrics to show; default: the first three that all rows have")
-      .value_name("NAME,...");
+  options.add("metric=NAME,...", &a.metrics, {}, "metrics to show; default: the first three that all rows have");
   options.add("markdown", &a.markdown, false, "print Markdown tables");
   options.add("json", &a.json, false, "print one JSON object, with the values of every run");
   options.example("lockstep compare runs/bce-* runs/softmax-*", "two losses, each with several seeds");

@@ -37,10 +37,9 @@ Options make_options(EvalArguments& a) {
       "Without --config the command uses the configuration of the checkpoint. It uses the averaged weights if the "
       "checkpoint has them. The metrics do not depend on the number of ranks or threads.");
   options
-      .add("checkpoint", &a.checkpoint, "",
+      .add("checkpoint=FILE", &a.checkpoint, "",
            "checkpoint to evaluate; emulator: also several (A.h5,B.h5), or the directory of an ensemble, for their "
            "mean and spread")
-      .value_name("FILE")
       .required();
   options
       .choice("split", &a.split, "test", {"train", "val", "test"},
@@ -55,11 +54,9 @@ Options make_options(EvalArguments& a) {
   options.add("controls", &a.controls, false,
               "compare with the same weights on reduced data: kgat with its graph shuffled, then removed. These "
               "weights were trained with the graph; data.graph trains a control without it");
-  options
-      .add(
-          "against", &a.against, {},
-          "compare with the models of other checkpoints of the same data set, such as bprmf or a control (kgat, bprmf)")
-      .value_name("FILE,...");
+  options.add(
+      "against=FILE,...", &a.against, {},
+      "compare with the models of other checkpoints of the same data set, such as bprmf or a control (kgat, bprmf)");
   options.add("record", &a.record, false,
               "add the metrics to evaluations.jsonl of the checkpoint's run directory, for lockstep compare");
   options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");

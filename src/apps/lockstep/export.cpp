@@ -229,31 +229,25 @@ int run_export(World& world, const Args& args) {
       "Emulators carry their normalisation, variable names, units, levels and mask. Their other formats: lsem and "
       "h5model for liblockstep in C, C++ and Fortran; torchscript for torch::jit::load, with predict and jac_physical. "
       "An existing file is replaced only when the new one is complete.");
-  options.add("checkpoint", &a.checkpoint, "", "checkpoint or model file to read").value_name("FILE").required();
+  options.add("checkpoint=FILE", &a.checkpoint, "", "checkpoint or model file to read").required();
   options.choice("format", &a.format, "", {"", "h5model", "lsem", "onnx", "torchscript", "safetensors"},
                  "format of the output; default: that of its ending (.lsem, .h5model, .onnx, .ts, .safetensors); "
                  "without an ending lsem for emulators, else safetensors");
-  options.add("output", &a.output, "", "file to write").value_name("FILE").required();
+  options.add("output=FILE", &a.output, "", "file to write").required();
   options.add("force", &a.force, false,
               "replace an existing file of another kind, or one in a folder named checkpoints");
   options.choice("weights", &a.weights, "auto", {"auto", "trained", "average"},
                  "trained: those of the last step; average: their moving average; auto: the average if there is one");
-  options
-      .add("data", &a.data, "",
-           "data set of the training: adds the raw ids of its items (sasrec, tisasrec); with --tables: replaces the "
-           "path in the checkpoint")
-      .value_name("FILE");
+  options.add("data=FILE", &a.data, "",
+              "data set of the training: adds the raw ids of its items (sasrec, tisasrec); with --tables: replaces the "
+              "path in the checkpoint");
   options.add("tables", &a.tables, false,
               "kgat: write the final vectors of all users and items, computed from the data set of the training, as a "
               "file of kind bprmf, which needs no graph; their inner products are the scores");
-  options
-      .add("mask-variable", &a.mask_variable, "",
-           "emulators: input whose value decides where the Jacobian is used; see --domain")
-      .value_name("NAME");
-  options
-      .add("domain", &a.domain, {},
-           "emulators: smallest and largest value of the mask variable with a Jacobian; it is zero elsewhere")
-      .value_name("MIN,MAX");
+  options.add("mask-variable=NAME", &a.mask_variable, "",
+              "emulators: input whose value decides where the Jacobian is used; see --domain");
+  options.add("domain=MIN,MAX", &a.domain, {},
+              "emulators: smallest and largest value of the mask variable with a Jacobian; it is zero elsewhere");
   options.example("lockstep export --checkpoint runs/ice/checkpoints/best.h5 --output ice.lsem",
                   "for a forecast model, with liblockstep");
   options.example("lockstep export --checkpoint ice.lsem --output ice.ts", "convert a model file to another format");

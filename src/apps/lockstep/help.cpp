@@ -154,7 +154,7 @@ int run_help(World& world, const Args& args) {
   Options options("lockstep help", "Print the commands, or the options of one");
   options.positional("COMMAND", &topic, "command whose options to print", 0, 1);
   options.add("markdown", &as_markdown, false, "print docs/options.md");
-  options.add("man", &man, "", "write the manual pages of all commands to this directory").value_name("DIR");
+  options.add("man=DIR", &man, "", "write the manual pages of all commands to this directory");
   options.example("lockstep help train", "the options of `lockstep train`");
   if (!parse(world, options, args)) return 0;
 

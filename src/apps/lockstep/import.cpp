@@ -144,12 +144,10 @@ int run_import(World& world, const Args& args) {
       "module., _orig_mod. and model.inner. Sizes that no option gives follow from the shapes of the arrays; every "
       "other option of the network must be set, unless lockstep export has written it into the file. "
       "lockstep eval, predict, export, and train --init-from accept the checkpoint.");
-  options.add("weights", &weights, "", "file of arrays to read").value_name("FILE").required();
-  options
-      .add("key", &key, "",
-           "dictionary of a .pt file that holds the weights, such as model or ema.state_dict; \"\": the only one")
-      .value_name("PATH");
-  options.add("output", &output, "", "checkpoint to write").value_name("FILE").required();
+  options.add("weights=FILE", &weights, "", "file of arrays to read").required();
+  options.add("key=PATH", &key, "",
+              "dictionary of a .pt file that holds the weights, such as model or ema.state_dict; \"\": the only one");
+  options.add("output=FILE", &output, "", "checkpoint to write").required();
   options.add("force", &force, false, "replace an existing file of another kind, or one in a folder named checkpoints");
   options.list_only({"model.*", "data.*", "run.seed", "run.precision"});
   options.example(

@@ -151,8 +151,8 @@ int run_info(World& world, const Args& args) {
       "prepared data set, an emulator's model file (also ONNX or TorchScript), or weights (.safetensors, .npz, .pt); "
       "checkpoints and model files are verified.");
   options.positional("FILE", &files, "what to describe");
-  options.add("checkpoint", &checkpoints, {}, "the same as FILE").value_name("FILE");
-  options.add("dataset", &datasets, {}, "the same as FILE").value_name("FILE");
+  options.add("checkpoint=FILE", &checkpoints, {}, "the same as FILE");
+  options.add("dataset=FILE", &datasets, {}, "the same as FILE");
   options.add("json", &as_json, false, "print JSON");
   options.example("mpirun -n 2 lockstep info", "the build, and where each rank runs");
   options.example("lockstep info run/checkpoints/best.h5", "step, metrics and weights of a checkpoint");

@@ -248,11 +248,9 @@ int run_jacobian(World& world, const Args& args) {
       "error. The command always makes the adjoint test <K dx, dy> = <dx, K^T dy> over all rows, and writes no output "
       "if it fails. The ranks share the rows.");
   add_file_options(options, a, "Jacobians");
-  options.add("background-only", &a.background_only, {}, "inputs whose columns of the Jacobian are zero")
-      .value_name("NAME,...");
-  options
-      .add("domain", &a.domain, {}, "smallest and largest mask value of the domain, instead of those of the emulator")
-      .value_name("MIN,MAX");
+  options.add("background-only=NAME,...", &a.background_only, {}, "inputs whose columns of the Jacobian are zero");
+  options.add("domain=MIN,MAX", &a.domain, {},
+              "smallest and largest mask value of the domain, instead of those of the emulator");
   options
       .add("min-abs-latitude", &a.min_abs_latitude, 0, between(0, 90),
            "zero Jacobian at latitudes (of /lat) nearer to the equator than this")

@@ -15,7 +15,7 @@ int print_overview(World& world, const std::string& help_argument) {
     if (kind.predict != nullptr) list += join("\n- ", kind.name, ": ", kind.summary);
   Options options("lockstep predict", "Apply a trained model.", list);
   options.describe("Each kind has its own options: add --checkpoint FILE or --model.kind KIND to --help.");
-  options.add("checkpoint", &checkpoint, "", "checkpoint with the model").value_name("FILE").required();
+  options.add("checkpoint=FILE", &checkpoint, "", "checkpoint with the model").required();
   options.example("lockstep predict --checkpoint run/checkpoints/best.h5 --help", "the options for this checkpoint");
   options.example("lockstep predict --model.kind hrm --help", "the options for puzzles");
   parse(world, options, {help_argument});

@@ -386,16 +386,12 @@ int run_train(World& world, const Args& args) {
   std::string launcher;
   options.add("restarts", &restarts, 0, at_least(0),
               "after a lost rank or another fault with a new checkpoint, start the ranks again, at most this often");
-  options
-      .add("launcher", &launcher, "",
-           "with restarts: what starts the ranks, such as \"mpirun -n 4\"; start this command itself without it")
-      .value_name("COMMAND");
+  options.add("launcher=COMMAND", &launcher, "",
+              "with restarts: what starts the ranks, such as \"mpirun -n 4\"; start this command itself without it");
   std::string steps;
-  options
-      .add("profile", &steps, "",
-           "record what every thread of every rank does in these steps, counted from 1, and write the timeline to "
-           "profile-A-B.json in the run directory; see docs/profiling.md")
-      .value_name("A..B");
+  options.add("profile=A..B", &steps, "",
+              "record what every thread of every rank does in these steps, counted from 1, and write the timeline to "
+              "profile-A-B.json in the run directory; see docs/profiling.md");
   std::int64_t ranks_per_member = 0;
   add_ranks_per_run(options, &ranks_per_member, 0);
   if (!parse(world, options, args, config)) return 0;

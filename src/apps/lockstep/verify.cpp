@@ -21,7 +21,7 @@ int run_verify(World& world, const Args& args) {
       "the tolerance and the worst element. The exit code is 0 only if all arrays agree. Several ranks split "
       "each batch and must reach the same weights.");
   options.choice("model", &model, verifiable_kinds().front(), verifiable_kinds(), "model of the reference file");
-  options.add("golden", &golden, "", "reference file").value_name("FILE").required();
+  options.add("golden=FILE", &golden, "", "reference file").required();
   options.add("double", &how.f64, false,
               "compute in double precision and compare with the double-precision arrays of the file, to 1e-12");
   options.choice("device", &device, "cpu", {"cpu", "cuda"}, "device that computes");

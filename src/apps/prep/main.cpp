@@ -83,7 +83,7 @@ int run_verify(const Args& args) {
                   "A reference of prepared emulator rows needs its raw NetCDF files beside it. Prints one row per "
                   "array; exit code 1 if any fails.");
   std::vector<std::string> golden;
-  options.add("golden", &golden, {}, "reference files").value_name("FILE.h5,...").required();
+  options.add("golden=FILE.h5,...", &golden, {}, "reference files").required();
   options.example("lockstep-prep verify --golden tests/golden/emulator_synth.h5", "the generators");
   if (!options.parse(args)) return 0;
   std::size_t failed = 0;
@@ -157,7 +157,7 @@ int run_help(const Args& args) {
   Options options("lockstep-prep help", "Print the sources and commands, or the options of one");
   options.positional("NAME", &topic, "a source or a command", 0, 1);
   options.add("markdown", &as_markdown, false, "print docs/prep-options.md");
-  options.add("man", &man, "", "write manual pages into this directory").value_name("DIR");
+  options.add("man=DIR", &man, "", "write manual pages into this directory");
   options.example("lockstep-prep help cice-history", "the options of `lockstep-prep cice-history`");
   if (!options.parse(args)) return 0;
 

@@ -65,7 +65,7 @@ struct AllWeights {
     bool fill = true;
     data = cpu::cached_values(h.weight_pre.data<T>(), size, fill);
     if (!data) {
-      data = static_cast<T*>(cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(size) * sizeof(T)));
+      data = cpu::thread_scratch<T>(cpu::Scratch::tables, size);
       operand = cpu::Operand::any;
       fill = true;
     }
@@ -101,13 +101,8 @@ void hyper_maps_forward(Stream& stream, const Tensor& maps, const Tensor& raw, c
           ", so raw must be too, not ", raw.shape(), ", and scale have ", e.tokens, " elements, not ", scale.size());
   if (e.tokens == 0) return;
   const std::int64_t width = e.width();
-  if (on_gpu(x, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::hyper_maps_forward<T>(stream, maps.data<R>(), raw.data<R>(), scale.data<R>(), x.data<T>(), e.tokens,
-                                    width, h);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() { cuda::hyper_maps_forward<T>(stream, maps, raw, scale, x, e.tokens, width, h); });
+  on_cpu(x, [&]<class T>() {
     const AllWeights<T> weights(stream, h, e);
     for (std::int64_t first = 0; first < e.tokens; first += kBlockTokens) {
       const std::int64_t count = std::min(kBlockTokens, e.tokens - first);
@@ -127,29 +122,24 @@ void hyper_maps_backward(Stream& stream, Target dx, const HyperConnectionGradien
   if (e.tokens == 0) return;
   if (dx && !dx.accumulate) fill_zero(stream, dx.tensor);
   const std::int64_t n = e.streams, width = e.width();
-  if (on_gpu(x, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::hyper_maps_backward<T>(stream, dx.tensor.data<T>(), gradients, dmaps.data<R>(), raw.data<R>(),
-                                     scale.data<R>(), x.data<T>(), e.tokens, width, h);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::hyper_maps_backward<T>(stream, dx.tensor, gradients, dmaps, raw, scale, x, e.tokens, width, h);
+  });
+  on_cpu(x, [&]<class T>() {
     T* to = dx.tensor.data<T>();
     const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
     std::array<T, 3 + HyperConnection::kMostStreams*(2 + HyperConnection::kMostStreams)> sums{};
-    kernels.maps_gradient(e.tokens, dmaps.data<T>(), sums.data(), raw.data<T>(), gates_of<T>(h, e));
+    kernels.maps_gradient(e.tokens, dmaps, sums.data(), raw, gates_of<T>(h, e));
     add(gradients.alpha_pre, sums.data());
     add(gradients.alpha_post, sums.data() + 1);
     add(gradients.alpha_res, sums.data() + 2);
     add(gradients.bias_pre, sums.data() + 3);
     add(gradients.bias_post, sums.data() + 3 + n);
     if (!e.equal) add(gradients.bias_res, sums.data() + 3 + 2 * n);
-    kernels.input_gradient(e.tokens, width, e.maps, to, dmaps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(),
-                           AllWeights<T>(stream, h, e).data);
+    kernels.input_gradient(e.tokens, width, e.maps, to, dmaps, raw, scale, x, AllWeights<T>(stream, h, e).data);
     profile::add_flops(to ? 2.0 * static_cast<double>(e.tokens * e.maps * width) : 0);
-    T* dweights = static_cast<T*>(
-        cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(e.maps * width) * sizeof(T)));
-    cpu::product_tn<T>(e.maps, width, e.tokens, dweights, dmaps.data<T>(), x.data<T>(), false);
+    T* dweights = cpu::thread_scratch<T>(cpu::Scratch::tables, e.maps * width);
+    cpu::product_tn<T>(e.maps, width, e.tokens, dweights, dmaps, x, false);
     const std::int64_t copies = e.equal ? n : 1;  // of the gradient of a sum of parts
     copy_rows(stream, gradients.weight_pre, Tensor::of(dweights, {n, width}), copies);
     copy_rows(stream, gradients.weight_post, Tensor::of(dweights + n * width, {n, width}), copies);
@@ -160,59 +150,40 @@ void hyper_maps_backward(Stream& stream, Target dx, const HyperConnectionGradien
 void hyper_read_forward(Stream& stream, const Tensor& u, const Tensor& x, const Tensor& maps, std::int64_t n) {
   const cpu::HyperExtents e = extents_of("hyper_read", x, maps, n);
   require(u.size() == e.tokens * e.channels, "hyper_read: the streams are ", x.shape(), ", so u cannot be ", u.shape());
-  if (on_gpu(x, [&]<class T>() {
-        cuda::hyper_read_forward<T>(stream, u.data<T>(), x.data<T>(), maps.data<real_t<T>>(), e.tokens, e.channels, n);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_hyper_stream_kernels<T>().read(e, u.data<T>(), x.data<T>(), maps.data<T>());
-  });
+  on_gpu(x, [&]<class T>() { cuda::hyper_read_forward<T>(stream, u, x, maps, e.tokens, e.channels, n); });
+  on_cpu(x, [&]<class T>() { cpu::active_hyper_stream_kernels<T>().read(e, u, x, maps); });
 }
 
 void hyper_read_backward(Stream& stream, Target dx, Target dmaps, const Tensor& du, const Tensor& x, const Tensor& maps,
                          std::int64_t n) {
   const cpu::HyperExtents e = extents_of("hyper_read backward", x, maps, n);
   if (dmaps && !dmaps.accumulate) fill_zero(stream, dmaps.tensor);
-  if (on_gpu(x, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::hyper_read_backward<T>(stream, dx.tensor.data<T>(), dx.accumulate, dmaps.tensor.data<R>(), du.data<T>(),
-                                     x.data<T>(), maps.data<R>(), e.tokens, e.channels, n);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_hyper_stream_kernels<T>().read_gradient(e, dx.tensor.data<T>(), dx.accumulate, dmaps.tensor.data<T>(),
-                                                        du.data<T>(), x.data<T>(), maps.data<T>());
+  on_gpu(x, [&]<class T>() {
+    cuda::hyper_read_backward<T>(stream, dx.tensor, dx.accumulate, dmaps.tensor, du, x, maps, e.tokens, e.channels, n);
+  });
+  on_cpu(x, [&]<class T>() {
+    cpu::active_hyper_stream_kernels<T>().read_gradient(e, dx.tensor, dx.accumulate, dmaps.tensor, du, x, maps);
   });
 }
 
 void hyper_write_forward(Stream& stream, const Tensor& out, const Tensor& x, const Tensor& maps, const Tensor& y,
                          std::int64_t n) {
   const cpu::HyperExtents e = extents_of("hyper_write", out, x, maps, y, n);
-  if (on_gpu(x, [&]<class T>() {
-        cuda::hyper_write_forward<T>(stream, out.data<T>(), x.data<T>(), maps.data<real_t<T>>(), y.data<T>(), e.tokens,
-                                     e.channels, n);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_hyper_stream_kernels<T>().write(e, out.data<T>(), x.data<T>(), maps.data<T>(), y.data<T>());
-  });
+  on_gpu(x, [&]<class T>() { cuda::hyper_write_forward<T>(stream, out, x, maps, y, e.tokens, e.channels, n); });
+  on_cpu(x, [&]<class T>() { cpu::active_hyper_stream_kernels<T>().write(e, out, x, maps, y); });
 }
 
 void hyper_write_backward(Stream& stream, Target dx, Target dmaps, Target dy, const Tensor& dout, const Tensor& x,
                           const Tensor& maps, const Tensor& y, std::int64_t n) {
   const cpu::HyperExtents e = extents_of("hyper_write backward", dout, x, maps, y, n);
   if (dmaps && !dmaps.accumulate) fill_zero(stream, dmaps.tensor);
-  if (on_gpu(x, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::hyper_write_backward<T>(stream, dx.tensor.data<T>(), dx.accumulate, dmaps.tensor.data<R>(),
-                                      dy.tensor.data<T>(), dy.accumulate, dout.data<T>(), x.data<T>(), maps.data<R>(),
-                                      y.data<T>(), e.tokens, e.channels, n);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_hyper_stream_kernels<T>().write_gradient(e, dx.tensor.data<T>(), dx.accumulate, dy.tensor.data<T>(),
-                                                         dy.accumulate, dmaps.tensor.data<T>(), dout.data<T>(),
-                                                         x.data<T>(), maps.data<T>(), y.data<T>());
+  on_gpu(x, [&]<class T>() {
+    cuda::hyper_write_backward<T>(stream, dx.tensor, dx.accumulate, dmaps.tensor, dy.tensor, dy.accumulate, dout, x,
+                                  maps, y, e.tokens, e.channels, n);
+  });
+  on_cpu(x, [&]<class T>() {
+    cpu::active_hyper_stream_kernels<T>().write_gradient(e, dx.tensor, dx.accumulate, dy.tensor, dy.accumulate,
+                                                         dmaps.tensor, dout, x, maps, y);
   });
 }
 

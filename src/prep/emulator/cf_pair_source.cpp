@@ -171,12 +171,11 @@ bool run_cf_pair(const Args& args) {
   Selection selection;
   std::vector<std::string> atmosphere, ocean, names;
   PairOptions pair;
-  options.add("data.atm_file,atmosphere", &atmosphere, {}, "atmosphere files").value_name("FILE,...").required();
-  options.add("data.ocean_file,ocean", &ocean, {}, "ocean and sea-ice files, one per atmosphere file")
-      .value_name("FILE,...")
+  options.add("data.atm_file,atmosphere=FILE,...", &atmosphere, {}, "atmosphere files").required();
+  options.add("data.ocean_file,ocean=FILE,...", &ocean, {}, "ocean and sea-ice files, one per atmosphere file")
       .required();
-  options.add("input.names,names", &names, {}, "variables by short name: sice=ocean:bulk_salinity")
-      .value_name("SHORT=FILE:VARIABLE,...");
+  options.add("input.names,names=SHORT=FILE:VARIABLE,...", &names, {},
+              "variables by short name: sice=ocean:bulk_salinity");
   options.add("domain.atm_level_index", &pair.atm_level_index, std::int64_t{127}, non_negative,
               "level to record for atmosphere variables without a level axis");
   add_selection_options(options, selection, {"sst", "sss", "tair", "hi", "hs", "qref", "uatm", "vatm", "tsfc"},

@@ -101,8 +101,8 @@ bool run_cice_history(const Args& args) {
   SourceOptions common(options);
   Selection selection;
   std::vector<std::string> names;
-  options.add("input.names,names", &names, {}, "variables by short name, including lat, lon and mask")
-      .value_name("SHORT=VARIABLE,...");
+  options.add("input.names,names=SHORT=VARIABLE,...", &names, {},
+              "variables by short name, including lat, lon and mask");
   add_selection_options(options, selection, kDefaultInputs, kDefaultOutputs);
   options.example("lockstep-prep cice-history --input gdas.ice.t00z.inst.f006.nc --output seaice.h5",
                   "the fourteen default inputs and aice, all points");

@@ -52,8 +52,7 @@ void compare_group(const H5File& golden, const std::string& group, ReferenceRepo
   with("output_std", set.output_std, kFloatSums);
 }
 
-template <class Model>
-void compare_model(const H5File& golden, const std::string& group, const Model& model, ReferenceReport& report) {
+void compare_model(const H5File& golden, const std::string& group, const auto& model, ReferenceReport& report) {
   const double dt = golden.real_attribute(group, "dt");
   const auto x0 = golden.read<double>(group + "/x0"), dx = golden.read<double>(group + "/dx"),
              ly = golden.read<double>(group + "/ly");

@@ -13,8 +13,7 @@ namespace lockstep::prep {
 
 namespace {
 /// Removes a number, which may begin with +, from the start of `text`.
-template <class T>
-bool take(std::string_view& text, T& out) {
+bool take(std::string_view& text, auto& out) {
   if (text.starts_with('+')) text.remove_prefix(1);
   return take_number(text, out);
 }

@@ -99,8 +99,7 @@ constexpr std::array<double, 4> kA = {0, 0.5, 0.5, 1}, kB = {1.0 / 6, 1.0 / 3, 1
 using Stages = std::array<std::vector<double>, 4>;
 
 /// Computes the states of the four stages and their tendencies.
-template <class Model>
-void run_stages(const Model& model, double dt, std::span<const double> x, Stages& at, Stages& k) {
+void run_stages(const auto& model, double dt, std::span<const double> x, Stages& at, Stages& k) {
   for (std::size_t s = 0; s < 4; ++s) {
     at[s].assign(x.begin(), x.end());
     if (s > 0) {

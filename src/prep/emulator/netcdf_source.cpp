@@ -153,16 +153,12 @@ bool run_netcdf(const Args& args) {
   NetcdfOptions netcdf;
   std::vector<std::string> columns, geolocation;
   std::string mask;
-  options
-      .add("input.columns,columns", &columns, {},
-           "definitions of columns whose short name is not the variable's, or that need a level or a scale")
-      .value_name("COLUMN,...");
-  options.add("input.mask,mask", &mask, "", "condition on valid points, for example 'mask == 1 and depth > 10'")
-      .value_name("EXPRESSION");
-  options
-      .add("input.geolocation,geolocation", &geolocation, {},
-           "files with latitude and longitude: one for all, or one per input file")
-      .value_name("FILE,...");
+  options.add("input.columns,columns=COLUMN,...", &columns, {},
+              "definitions of columns whose short name is not the variable's, or that need a level or a scale");
+  options.add("input.mask,mask=EXPRESSION", &mask, "",
+              "condition on valid points, for example 'mask == 1 and depth > 10'");
+  options.add("input.geolocation,geolocation=FILE,...", &geolocation, {},
+              "files with latitude and longitude: one for all, or one per input file");
   options.add("input.lat,lat", &netcdf.lat, "",
               "latitude variable; default: from the columns' CF attribute coordinates, otherwise the variable with the "
               "most dimensions among ULAT, TLAT, lat, latitude, geolat, nav_lat, yt, MetaData/latitude");

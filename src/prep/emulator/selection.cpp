@@ -39,17 +39,15 @@ std::vector<std::string> Selection::columns_needed() const {
 void add_selection_options(Options& o, Selection& s, const std::vector<std::string>& default_inputs,
                            const std::vector<std::string>& default_outputs) {
   o.section("variables", "Columns");
-  o.add("variables.input_variables,inputs", &s.inputs, default_inputs, "input columns by short name")
-      .value_name("NAME,...");
-  o.add("variables.output_variables,outputs", &s.outputs, default_outputs, "output columns by short name")
-      .value_name("NAME,...");
+  o.add("variables.input_variables,inputs=NAME,...", &s.inputs, default_inputs, "input columns by short name");
+  o.add("variables.output_variables,outputs=NAME,...", &s.outputs, default_outputs, "output columns by short name");
   o.choice("variables.missing,missing", &s.missing, "error", {"error", "zero"},
            "what to do when a file lacks a column: fail, or fill it with zeros");
   o.choice("variables.constant_outputs", &s.constant_outputs, "error", {"error", "keep"},
            "what to do when an output column is constant in the training rows: fail, or keep it");
 
-  o.add("variables.units,units", &s.units, {}, "units of columns, if the files state none or wrong ones")
-      .value_name("SHORT=UNITS,...");
+  o.add("variables.units,units=SHORT=UNITS,...", &s.units, {},
+        "units of columns, if the files state none or wrong ones");
 
   o.section("domain", "Which points become rows");
   o.choice("domain.mask_mode,mask-mode", &s.mask_mode, "both", {"sea_ice", "ocean", "both"},
@@ -82,11 +80,9 @@ void add_selection_options(Options& o, Selection& s, const std::vector<std::stri
            "similar, neighbouring points in different parts");
   o.add("split.block_degrees,block-degrees", &s.block_degrees, 5.0, between(0.001, 180),
         "width of the bands of split.by = lat-block, degrees");
-  o.add("split.test_files,test-files", &s.test_files, {},
-        "the rows of these files (names or patterns) are the test rows")
-      .value_name("FILE,...");
-  o.add("split.test_days,test-days", &s.test_days, {}, "the rows of these days are the test rows")
-      .value_name("YYYY-MM-DD,...");
+  o.add("split.test_files,test-files=FILE,...", &s.test_files, {},
+        "the rows of these files (names or patterns) are the test rows");
+  o.add("split.test_days,test-days=YYYY-MM-DD,...", &s.test_days, {}, "the rows of these days are the test rows");
 
   o.section("moments", "Normalisation");
   o.choice("moments.rows,moments", &s.moments, "train", {"train", "all"},
@@ -122,8 +118,7 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// Keeps the points for which `keep` holds. errors  data: this drops the last points
-template <class Keep>
-std::int64_t narrow(std::vector<std::int64_t>& points, const std::string& reason, Keep keep) {
+std::int64_t narrow(std::vector<std::int64_t>& points, const std::string& reason, auto keep) {
   const std::size_t before = points.size();
   std::erase_if(points, [&](std::int64_t p) { return !keep(static_cast<std::size_t>(p)); });
   require_data(!points.empty(), "selecting rows: none of ", before, " points ", reason);

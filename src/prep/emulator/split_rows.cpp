@@ -44,8 +44,7 @@ void mark_groups(std::vector<std::uint8_t>& split, const std::vector<std::vector
   }
 }
 
-template <class Key>
-std::vector<std::vector<std::int64_t>> group_by(const std::vector<std::int64_t>& rows, Key key) {
+std::vector<std::vector<std::int64_t>> group_by(const std::vector<std::int64_t>& rows, auto key) {
   std::map<std::int64_t, std::vector<std::int64_t>> groups;
   for (const std::int64_t row : rows) groups[key(static_cast<std::size_t>(row))].push_back(row);
   std::vector<std::vector<std::int64_t>> out;

@@ -18,8 +18,7 @@ bool run_synth_icecolumn(const Args& args) {
   SourceOptions common(options, SourceOptions::Input::none);
   Synthetic synthetic(options, 24000);
   std::string history;
-  options.add("history", &history, "", "also write the columns as a NetCDF-4 sea-ice history file")
-      .value_name("FILE.nc");
+  options.add("history=FILE.nc", &history, "", "also write the columns as a NetCDF-4 sea-ice history file");
   options.example("lockstep-prep synth-icecolumn --output icecolumn.h5",
                   "24000 rows, a tenth each for validation and test");
   options.example("lockstep-prep synth-icecolumn --rows 500 --seed 7 --history column.nc --output column.h5",

@@ -25,8 +25,7 @@ void require_bounded(const std::vector<double>& x) {
 }
 
 /// The initial state of a member: normal deviates around `rest`, then spin-up.
-template <class Model>
-std::vector<double> spun_up(const Model& model, double rest, double amplitude, double dt, std::int64_t steps,
+std::vector<double> spun_up(const auto& model, double rest, double amplitude, double dt, std::int64_t steps,
                             std::uint64_t seed, std::int64_t member, Site site) {
   Draws draws(seed, static_cast<std::uint64_t>(member), site);
   std::vector<double> x(model.size());
@@ -37,8 +36,7 @@ std::vector<double> spun_up(const Model& model, double rest, double amplitude, d
 }
 
 /// Adds the row x(t) -> x(t + dt) with the step's Jacobian and advances x.
-template <class Model>
-void append_step(const Model& model, double dt, std::vector<double>& x, bool jacobian, EmulatorSet& set) {
+void append_step(const auto& model, double dt, std::vector<double>& x, bool jacobian, EmulatorSet& set) {
   const std::size_t n = model.size();
   for (double& value : x)
     value = static_cast<double>(static_cast<float>(value));  // the step must start from the input as stored

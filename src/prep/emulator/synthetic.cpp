@@ -1,7 +1,6 @@
 #include "prep/emulator/synthetic.hpp"
 
-#include <numeric>
-
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
@@ -40,8 +39,7 @@ void Synthetic::finish(EmulatorSet& set, std::size_t n) const {
   set.lon.assign(n, 0);
   set.time.assign(n, 0);
   set.source.assign(n, 0);
-  set.cell.resize(n);
-  std::iota(set.cell.begin(), set.cell.end(), std::int64_t{0});
+  set.cell = consecutive<std::int64_t>(static_cast<std::int64_t>(n));
   set.split.assign(n, 0);
   require_usage(validation_split + test_split < 1, "options val-fraction and test-fraction: ", validation_split, " + ",
                 test_split, " leave nothing for training");

@@ -46,15 +46,11 @@ bool run_hapt_raw(const Args& args) {
   bool transitions = false;
   std::vector<std::string> test_subjects, official;
   for (const auto subject : kHarTestSubjects) official.push_back(std::to_string(subject));
-  options.add("input,i", &input, "", "the folder 'HAPT Data Set', or its subfolder RawData")
-      .value_name("DIR")
-      .required();
+  options.add("input,i=DIR", &input, "", "the folder 'HAPT Data Set', or its subfolder RawData").required();
   options.add("transitions", &transitions, false, "also make windows of the postural transitions: 12 classes");
   add_har_split_options(options, split, kHarValSubjects, TestPart::given);
-  options
-      .add("split.test_subjects,test-subjects", &test_subjects, official,
-           "test subjects; the default is the official split")
-      .value_name("SUBJECT,...");
+  options.add("split.test_subjects,test-subjects=SUBJECT,...", &test_subjects, official,
+              "test subjects; the default is the official split");
   options.example("lockstep-prep hapt-raw --input 'HAPT Data Set' --output hapt.h5",
                   "10,411 windows; official test subjects; subjects 5, 17, 25 and 30 for validation");
   options.example("lockstep-prep hapt-raw --input 'HAPT Data Set' --transitions --output hapt12.h5",

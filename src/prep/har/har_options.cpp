@@ -16,10 +16,8 @@ void add_har_split_options(Options& options, HarSplit& split, const std::vector<
   options.choice(
       "split.val_split,val-split", &split.val_split, "subject", {"subject", "random"},
       "draw whole subjects for validation, or single windows; overlapping single windows may lie in both parts");
-  options
-      .add("split.val_subjects,val-subjects", &split.val_subjects, val_subjects,
-           val_subjects.empty() ? "validation subjects; none: drawn by the seed" : "validation subjects")
-      .value_name("SUBJECT,...");
+  options.add("split.val_subjects,val-subjects=SUBJECT,...", &split.val_subjects, val_subjects,
+              val_subjects.empty() ? "validation subjects; none: drawn by the seed" : "validation subjects");
   options.add("split.val_fraction,val-fraction", &split.val_fraction, 0.2, below_one,
               "share of the training windows to draw for validation");
   if (test == TestPart::by_fraction) {

@@ -334,8 +334,7 @@ class Recordings {
     return out;
   }
 
-  template <class Number>
-  static std::vector<std::int32_t> column(const TextTable& table, const TextColumn& texts, const Number& number,
+  static std::vector<std::int32_t> column(const TextTable& table, const TextColumn& texts, const auto& number,
                                           std::int32_t missing) {
     std::vector<std::int32_t> of_word(texts.words.size()), out(table.rows());
     std::vector<bool> known(of_word.size());
@@ -392,36 +391,27 @@ bool run_har(const Args& args) {
   options.add("window", &window, std::int64_t{0}, at_least(2), "samples in a window").required();
   options.add("stride", &stride, std::int64_t{0}, non_negative,
               "samples from one window to the next; 0: the window length");
-  options
-      .add("columns", &choice.take, {},
-           "columns that become channels, in this order; names from the header, or channel_0, channel_1, ... without a "
-           "header; default: all")
-      .value_name("NAME,...");
-  options.add("skip-columns", &choice.skip, {}, "columns that do not become channels").value_name("NAME,...");
-  options.add("label-column", &choice.label, "", "column with the label of each sample; the manifest then has none")
-      .value_name("NAME");
-  options
-      .add("subject-column", &choice.subject, "", "column with the subject of each sample; the manifest then has none")
-      .value_name("NAME");
-  options
-      .add("time-column", &choice.time, "",
-           "column with the time of each sample, as numbers in s, ms, us or ns or as dates: it becomes no channel, is "
-           "compared with the rate, and windows end at its gaps; default: the first column whose name says time; none: "
-           "no column")
-      .value_name("NAME");
-  options
-      .add("skip-labels", &reading.skip_labels, {},
-           "labels whose samples are left out, such as 0 for other activities; those without a label always are")
-      .value_name("LABEL,...");
-  options
-      .add("like", &like, "",
-           "prepared set that defines the classes, their numbers and the channels, and, for a set without training "
-           "windows, the normalisation")
-      .value_name("FILE.h5");
-  options
-      .add("units", &set.channel_units, {},
-           "units of the channels, one for each, or one for all; default with --like: those of that set")
-      .value_name("UNIT,...");
+  options.add(
+      "columns=NAME,...", &choice.take, {},
+      "columns that become channels, in this order; names from the header, or channel_0, channel_1, ... without a "
+      "header; default: all");
+  options.add("skip-columns=NAME,...", &choice.skip, {}, "columns that do not become channels");
+  options.add("label-column=NAME", &choice.label, "",
+              "column with the label of each sample; the manifest then has none");
+  options.add("subject-column=NAME", &choice.subject, "",
+              "column with the subject of each sample; the manifest then has none");
+  options.add(
+      "time-column=NAME", &choice.time, "",
+      "column with the time of each sample, as numbers in s, ms, us or ns or as dates: it becomes no channel, is "
+      "compared with the rate, and windows end at its gaps; default: the first column whose name says time; none: "
+      "no column");
+  options.add("skip-labels=LABEL,...", &reading.skip_labels, {},
+              "labels whose samples are left out, such as 0 for other activities; those without a label always are");
+  options.add("like=FILE.h5", &like, "",
+              "prepared set that defines the classes, their numbers and the channels, and, for a set without training "
+              "windows, the normalisation");
+  options.add("units=UNIT,...", &set.channel_units, {},
+              "units of the channels, one for each, or one for all; default with --like: those of that set");
   options.add("unlabelled", &unlabelled, false, "labels may be empty; all rows are test rows");
   add_har_split_options(options, split, {}, TestPart::by_fraction);
   options.example(

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <numbers>
-#include <numeric>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
@@ -115,9 +115,7 @@ bool run_synth_har(const Args& args) {
   }
   set.notes.emplace_back("generator", std::string("har"));
   set.notes.emplace_back("noise", noise);
-  std::vector<std::int64_t> all(set.windows());
-  std::iota(all.begin(), all.end(), std::int64_t{0});
-  split_subjects(set, all, split.test_fraction, 2, split.seed, "prep.har.test");
+  split_subjects(set, consecutive<std::int64_t>(set.windows()), split.test_fraction, 2, split.seed, "prep.har.test");
   split_validation(set, split);
   finish_har(common, set);
   return true;

@@ -97,7 +97,7 @@ bool run_uci_har(const Args& args) {
   HarSplit split;
   std::string input;
   std::int64_t window = 0;
-  options.add("input,i", &input, "", "the folder 'UCI HAR Dataset'").value_name("DIR").required();
+  options.add("input,i=DIR", &input, "", "the folder 'UCI HAR Dataset'").required();
   options.add("window", &window, std::int64_t{128}, at_least(2), "required samples per row");
   add_har_split_options(options, split, kHarValSubjects, TestPart::given);
   options.example("lockstep-prep uci-har --input 'UCI HAR Dataset' --output uci-har.h5",

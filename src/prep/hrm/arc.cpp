@@ -113,8 +113,7 @@ class ArcRows {
 };
 
 /// Makes the part of these tasks; `pick` selects a task's pairs of this split.
-template <class Pick>
-PuzzlePart arc_part(std::shared_ptr<const std::vector<Drawn>> tasks, bool shift, std::uint64_t seed, Pick pick) {
+PuzzlePart arc_part(std::shared_ptr<const std::vector<Drawn>> tasks, bool shift, std::uint64_t seed, auto pick) {
   auto examples = std::make_shared<Examples>();
   examples->owner = tasks;
   PuzzlePart part;
@@ -348,8 +347,7 @@ std::vector<ArcVariant> draw_arc_variants(const ArcTask& task, std::int64_t num_
   std::set<std::vector<ArcPair>> seen = {sorted_pairs(variants[0], task)};
   for (std::int64_t trial = 0; trial < 5 * num_aug && std::ssize(variants) <= num_aug; ++trial) {
     const Philox random(seed, static_cast<std::uint64_t>(trial), "arc.variant", task_number);
-    ArcVariant variant;
-    variant.dihedral = static_cast<int>(random.below(8, 0));
+    ArcVariant variant{.dihedral = static_cast<int>(random.below(8, 0))};
     for (std::uint64_t i = 9; i > 1; --i) std::swap(variant.colours[i], variant.colours[1 + random.below(i, 10 - i)]);
     if (seen.insert(sorted_pairs(variant, task)).second) variants.push_back(variant);
   }

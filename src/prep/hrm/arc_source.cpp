@@ -60,9 +60,7 @@ bool run_arc(const Args& args) {
   std::vector<std::string> folders;
   std::string same_name;
   std::int64_t num_aug = 0;
-  options.add("input,i", &folders, {}, "folders of *.json, files of many tasks, or quoted patterns")
-      .value_name("DIR,...")
-      .required();
+  options.add("input,i=DIR,...", &folders, {}, "folders of *.json, files of many tasks, or quoted patterns").required();
   options.add("num-aug", &num_aug, std::int64_t{1000}, between(0, 1e6),
               "variants of each task, made by a dihedral image and a permutation of the colours 1..9");
   options.choice("same-name", &same_name, "refuse", {"refuse", "first", "last"},

@@ -174,7 +174,7 @@ bool run_hrm_npy(const Args& args) {
       "A folder written by the builders of the HRM repository: {train,test}/dataset.json and NumPy arrays.",
       "Copies the rows unchanged, variants included. Names of identifiers come from identifiers.json if it exists.");
   std::string folder, task;
-  options.add("input,i,from-npy", &folder, "", "folder with train/ and test/").value_name("DIR").required();
+  options.add("input,i,from-npy=DIR", &folder, "", "folder with train/ and test/").required();
   options.choice("task", &task, "auto", {"auto", "sudoku", "maze", "arc"},
                  "kind of puzzles; auto: determined by the sizes");
   PuzzleOptions common(options, 0, PuzzleOptions::Augment::none);

@@ -29,8 +29,7 @@ class Tally {
   }
   Tally(const Tally&) = delete;
   Tally& operator=(const Tally&) = delete;
-  template <class... Parts>
-  void add(const Parts&... parts) {
+  void add(const auto&... parts) {
     if (count_++ < kShown) problems_.push_back(join(parts...));
   }
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/hrm/maze.hpp"
@@ -84,8 +84,7 @@ DividedPuzzles divide_puzzles(const BasePuzzles& table, const BasePuzzles& test,
   const bool all = how.train == 0 || how.train >= table.size();
   std::vector<std::int64_t> train, left, val;
   if (all) {
-    train.resize(table.size());
-    std::iota(train.begin(), train.end(), std::int64_t{0});
+    train = consecutive<std::int64_t>(table.size());
     if (how.val > 0) left = draw_permutation(table.size(), how.seed, "puzzle.validation");
   } else {
     train = draw_permutation(table.size(), how.seed, "puzzle.subsample");

@@ -72,8 +72,7 @@ void PuzzleOptions::add_val(Options& options, const std::string& help) {
 
 namespace {
 /// The range of the numbers that `of` gives for the puzzles: "24 to 31", "24".
-template <class Of>
-std::string range_of(std::int64_t count, const Of& of) {
+std::string range_of(std::int64_t count, const auto& of) {
   std::int64_t least = of(0), most = least;
   for (std::int64_t i = 1; i < count; ++i) {
     least = std::min<std::int64_t>(least, of(i));
@@ -147,8 +146,8 @@ void add_source_file(PuzzleSet& set, const std::string& path) {
 }  // namespace
 
 PuzzleTables::PuzzleTables(Options& options, const std::string& puzzles) {
-  options.add("train", &train_, "", "table of training " + puzzles).value_name("FILE.csv").required();
-  options.add("test", &test_, "", "table of test " + puzzles).value_name("FILE.csv");
+  options.add("train=FILE.csv", &train_, "", "table of training " + puzzles).required();
+  options.add("test=FILE.csv", &test_, "", "table of test " + puzzles);
   options.add("question-column", &columns_.question, "", "column of the questions; \"\": question, puzzle or quizzes");
   options.add("answer-column", &columns_.answer, "", "column of the answers; \"\": answer or solution(s)");
   options.add("rating-column", &columns_.rating, "",

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
-#include <numeric>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
 
@@ -15,8 +15,7 @@ using Lines = std::array<std::uint8_t, kMaxSide>;
 /// All (order!)^(order + 1) permutations of the lines that keep bands together.
 std::vector<Lines> line_orders(std::size_t order) {
   std::vector<std::vector<std::size_t>> permutations;
-  std::vector<std::size_t> p(order);
-  std::iota(p.begin(), p.end(), std::size_t{0});
+  auto p = consecutive<std::size_t>(static_cast<std::int64_t>(order));
   do permutations.push_back(p);
   while (std::next_permutation(p.begin(), p.end()));
   std::vector<Lines> all;

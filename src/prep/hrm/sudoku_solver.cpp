@@ -192,8 +192,7 @@ SudokuSolution solve_sudoku(int order, std::span<const std::uint8_t> question, i
           question.size(), " cells");
   SudokuSolution found;
   if (!sudoku_contradiction(order, question).empty()) return found;
-  State s;
-  s.open = b.cells;
+  State s{.open = b.cells};
   for (std::size_t cell = 0; cell < question.size(); ++cell) {
     if (question[cell] != 0) place(b, s, cell, question[cell]);
   }
@@ -203,8 +202,7 @@ SudokuSolution solve_sudoku(int order, std::span<const std::uint8_t> question, i
 
 SudokuGrid random_solution(int order, const std::function<std::uint64_t(std::uint64_t)>& below) {
   const Board& b = board(order);
-  State s;
-  s.open = b.cells;
+  State s{.open = b.cells};
   require(fill_at_random(b, s, below), "filling an empty Sudoku failed");
   return {s.digit.begin(), s.digit.begin() + b.cells};
 }

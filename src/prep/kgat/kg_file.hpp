@@ -9,8 +9,7 @@ namespace lockstep::prep {
 H5Type kg_index_type(std::int64_t entries);
 
 /// Calls visit(dataset, member of Ckg, its length) for every array except rel_perm, whose type depends on its size.
-template <class Visit>
-void each_array(const KgSizes& sizes, std::int64_t nnz, Visit visit) {
+void each_array(const KgSizes& sizes, std::int64_t nnz, auto visit) {
   visit("/ckg/indptr", &Ckg::indptr, sizes.nodes() + 1);
   visit("/ckg/tail", &Ckg::tail, sizes.ckg_triples());
   visit("/ckg/rel", &Ckg::rel, sizes.ckg_triples());

@@ -70,7 +70,7 @@ void write_kg_text(const fs::path& folder, const KgSet& set, const UserItems& tr
 
 KgOutput::KgOutput(Options& options, const std::string& seed_help) : SourceOptions(options, Input::none) {
   options.add("name", &name, "", "name of the data set; default: the name of the input folder or task");
-  options.add("text", &text, "", "also write train.txt, test.txt and kg_final.txt into this folder").value_name("DIR");
+  options.add("text=DIR", &text, "", "also write train.txt, test.txt and kg_final.txt into this folder");
   options.add("val-fraction,valid-fraction", &valid_fraction, 0.0, below_one,
               "move this share of each user's train items to a validation set; at least one stays");
   options.add("seed", &seed, std::uint64_t{2019}, seed_help);

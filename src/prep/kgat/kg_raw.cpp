@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <set>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 
 namespace lockstep::prep {
@@ -46,8 +46,7 @@ class Lines {
   std::int64_t line() const { return line_; }
   std::int64_t skipped() const { return skipped_; }  ///< groups of empty lines amid others
   std::int64_t first_skipped() const { return first_skipped_; }
-  template <class... Parts>
-  [[noreturn]] void fail(const Parts&... parts) const {
+  [[noreturn]] void fail(const auto&... parts) const {
     throw Error(Fault::data, join("reading '", name_, "' line ", line_, ": ", parts...));
   }
   /// Parses an id of this kind ("item"), which must be below `declared` unless that is 0.
@@ -251,16 +250,12 @@ std::string text_of(const Triple& t) { return join(t.head, " ", t.relation, " ",
 /// Removes repeated triples, finds several relations between two entities (in either direction) and, depending on the
 /// rules, drops all but the first.
 void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
-  std::vector<std::int64_t> order(text.triples.size());
-  std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto ends = [&](std::int64_t i) {
     const auto& t = text.triples[at(i)];
     return std::pair{std::min(t.head, t.tail), std::max(t.head, t.tail)};
   };
-  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    const auto ends_a = ends(a), ends_b = ends(b);
-    const auto &s = text.triples[at(a)], &t = text.triples[at(b)];
-    return std::tie(ends_a, s.head, s.relation, a) < std::tie(ends_b, t.head, t.relation, b);
+  const auto order = indices_by<std::int64_t>(std::ssize(text.triples), [&](std::int64_t i) {
+    return std::tuple(ends(i), text.triples[at(i)].head, text.triples[at(i)].relation);
   });
   std::vector<std::uint8_t> keep(order.size(), 1);
   std::int64_t repeated = 0, parallel = 0, repeated_first = -1, parallel_first = -1, loops = 0, loop_first = -1;

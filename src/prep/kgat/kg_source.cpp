@@ -74,18 +74,16 @@ bool run_kg(const Args& args) {
       missing_ids;
   bool no_kg = false;
   KgRules rules;
-  options.add("input,i", &input, "", "folder with the text files").value_name("DIR").required();
+  options.add("input,i=DIR", &input, "", "folder with the text files").required();
   KgOutput out(options, "seed of --test-fraction and --val-fraction");
-  options.add("train", &train, "train.txt", "file of train interactions, in the folder").value_name("FILE");
-  options.add("test", &test, "test.txt", "file of test interactions, in the folder").value_name("FILE");
-  options.add("kg", &kg, "kg_final.txt", "file of triples, in the folder").value_name("FILE");
-  options
-      .add("interactions", &interactions, "",
-           "table of interactions with ids of any kind, in the folder, instead of --train and --test; --kg is then a "
-           "table too")
-      .value_name("FILE");
-  options.add("link", &link, "", "with --interactions: table of items and their entities, in the folder")
-      .value_name("FILE");
+  options.add("train=FILE", &train, "train.txt", "file of train interactions, in the folder");
+  options.add("test=FILE", &test, "test.txt", "file of test interactions, in the folder");
+  options.add("kg=FILE", &kg, "kg_final.txt", "file of triples, in the folder");
+  options.add(
+      "interactions=FILE", &interactions, "",
+      "table of interactions with ids of any kind, in the folder, instead of --train and --test; --kg is then a "
+      "table too");
+  options.add("link=FILE", &link, "", "with --interactions: table of items and their entities, in the folder");
   InteractionOptions table;
   double test_fraction = 0;
   add_interaction_options(options, table);

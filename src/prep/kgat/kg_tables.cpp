@@ -28,8 +28,7 @@ class Numbers {
 };
 
 /// Calls row(line, fields) for each line of a table of `width` columns.
-template <class Row>
-void each_row(const std::filesystem::path& path, std::size_t width, const char* form, const Row& row) {
+void each_row(const std::filesystem::path& path, std::size_t width, const char* form, const auto& row) {
   LineReader lines(path);
   std::vector<std::string> fields;
   std::int64_t number = 0;

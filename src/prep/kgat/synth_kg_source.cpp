@@ -38,7 +38,7 @@ bool run_synth_kg(const Args& args) {
   options.add("fillers", &rule.fillers, std::int64_t{100}, between(0, 1e8), "planted: meaningless entities");
   SizedKg shape;
   std::int64_t relations = 0;
-  options.add("input,i", &input, "", "sized: folder with train.txt and test.txt").value_name("DIR");
+  options.add("input,i=DIR", &input, "", "sized: folder with train.txt and test.txt");
   options.add("entities", &shape.entities, std::int64_t{113487}, between(1, static_cast<double>(kLargestId)),
               "sized: entities, items included");
   options.add("triples", &shape.triples, std::int64_t{2557746}, between(1, 1e10), "sized: distinct triples");

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/prep/draw.hpp"
 
@@ -139,12 +139,8 @@ SequenceSet make_gap_sessions(const GapSessions& what) {
   Walker walker(what, rule);
   set.offsets = {0};
   for (std::int64_t user = 0; user < what.users; ++user) walker.walk(user, set);
-  const auto number = [](RawIds& ids, std::int64_t n) {
-    ids.numbers.resize(n);
-    std::iota(ids.numbers.begin(), ids.numbers.end(), std::int64_t{1});
-  };
-  number(set.users, what.users);
-  number(set.items, items);
+  set.users.numbers = consecutive<std::int64_t>(what.users, 1);
+  set.items.numbers = consecutive<std::int64_t>(items, 1);
   set.keep_ids = true;  // items without interactions keep their numbers
   set.source_name = "synth-sequences";
   derive(set, items);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <tuple>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 
 namespace lockstep::prep {
@@ -54,12 +54,10 @@ void read_file(const std::filesystem::path& path, const InteractionOptions& opti
 
 std::int64_t repeated_lines(Interactions& raw, Repeated what) {
   if (!raw.has_time) return 0;
-  std::vector<std::size_t> order(raw.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
   const auto key = [&](std::size_t i) {
     return std::tuple(raw.user[i], raw.item[i], raw.time[i], raw.fraction.empty() ? 0 : raw.fraction[i]);
   };
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+  const auto order = indices_by<std::size_t>(static_cast<std::int64_t>(raw.size()), key);
   std::vector<bool> repeats(raw.size(), false);
   for (std::size_t i = 1; i < order.size(); ++i) repeats[order[i]] = key(order[i]) == key(order[i - 1]);
   const auto keep_first = [&](auto& values) {

@@ -62,8 +62,7 @@ class Numbering {
   }
 
  private:
-  template <class... Parts>
-  [[noreturn]] void fail(std::size_t entry, const Parts&... parts) const {
+  [[noreturn]] void fail(std::size_t entry, const auto&... parts) const {
     const auto place = table_.place(entry);
     throw Error(Fault::data, join("reading '", raw_.files[place.file].string(), "', line ", place.line, ": ", what_,
                                   " id '", table_.id(entry), "' ", parts...));

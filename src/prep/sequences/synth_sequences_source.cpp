@@ -47,8 +47,8 @@ bool run_synth_sequences(const Args& args) {
   options.add("noise", &what.noise, 0.1, fraction, "probability that an item ignores the rule");
   options.add("unit", &what.unit_s, std::int64_t{60}, between(1, 86400 * 366), "time unit of the pauses").unit("s");
   options.add("seed", &what.seed, std::uint64_t{0}, "seed of every random choice");
-  options.add("raw", &raw, "", "also write the interactions as text that `sequences` reads (user, item, time)")
-      .value_name("FILE.tsv");
+  options.add("raw=FILE.tsv", &raw, "",
+              "also write the interactions as text that `sequences` reads (user, item, time)");
   options.example("lockstep-prep synth-sequences --output sessions.h5", "2000 sessions over 640 items");
   options.example("lockstep-prep synth-sequences --users 300 --raw sessions.tsv --output sessions.h5",
                   "few sessions, and a raw file to try sequences with");

@@ -98,24 +98,15 @@ class ConstraintParser {
     return static_cast<Index>(to_.nodes_.size()) - 1;
   }
 
-  Index sum() {
-    Index left = product();
+  Index sum() { return chain(&ConstraintParser::product, {'+', Op::add}, {'-', Op::subtract}); }
+  Index product() { return chain(&ConstraintParser::sign, {'*', Op::multiply}, {'/', Op::divide}); }
+  Index chain(Index (ConstraintParser::*term)(), std::pair<char, Op> one, std::pair<char, Op> other) {
+    Index left = (this->*term)();
     for (;;) {
-      if (take('+'))
-        left = add(Op::add, left, product());
-      else if (take('-'))
-        left = add(Op::subtract, left, product());
-      else
-        return left;
-    }
-  }
-  Index product() {
-    Index left = sign();
-    for (;;) {
-      if (take('*'))
-        left = add(Op::multiply, left, sign());
-      else if (take('/'))
-        left = add(Op::divide, left, sign());
+      if (take(one.first))
+        left = add(one.second, left, (this->*term)());
+      else if (take(other.first))
+        left = add(other.second, left, (this->*term)());
       else
         return left;
     }

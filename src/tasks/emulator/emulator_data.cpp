@@ -12,8 +12,7 @@ namespace lockstep {
 namespace {
 
 /// The rows of a dataset, each value checked. `column(c)` names column c in messages.
-template <class Column>
-DatasetRows checked_rows(const std::shared_ptr<const OpenSet>& open, const char* name, Column column) {
+DatasetRows checked_rows(const std::shared_ptr<const OpenSet>& open, const char* name, auto column) {
   const std::vector<std::int64_t> shape = open->file.info(name).shape;
   const std::int64_t width = Shape(shape).size() / shape[0];
   return dataset_rows<float>(

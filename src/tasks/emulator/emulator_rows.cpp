@@ -13,16 +13,12 @@
 namespace lockstep {
 
 void add_file_options(Options& options, EmulatorFiles& files, const std::string& written) {
-  options
-      .add("checkpoint", &files.checkpoint, "",
-           "checkpoint or model file with the emulator; predict: also several (A.h5,B.h5), or the directory of an "
-           "ensemble")
-      .value_name("FILE");
-  options
-      .add("model-file", &files.model_file, "",
-           "model file with the emulator (h5model, lsem, onnx, safetensors, torchscript), instead of a checkpoint")
-      .value_name("FILE");
-  options.add("input", &files.input, "", "states").value_name("FILE").required();
+  options.add("checkpoint=FILE", &files.checkpoint, "",
+              "checkpoint or model file with the emulator; predict: also several (A.h5,B.h5), or the directory of an "
+              "ensemble");
+  options.add("model-file=FILE", &files.model_file, "",
+              "model file with the emulator (h5model, lsem, onnx, safetensors, torchscript), instead of a checkpoint");
+  options.add("input=FILE", &files.input, "", "states").required();
   add_output_options(options, files.output, written).required();
   options.list_only({"run.threads", "run.isa", "run.precision", "dist.timeout", "dist.check_collectives"});
 }

@@ -96,28 +96,25 @@ void HarConfig::add_options(Options& o) {
       "model.mlp_norm,mlp-norm", &mlp_norm_, "auto", {"auto", "pre", "post"},
       "layer norm before the MLP or after its residual; auto: pre for signals, post for images (as in the reference)");
   o.add("model.ln_eps,ln-eps", &arch_.norm_eps, 1e-5, positive, "epsilon added to the variance in layer norms");
-  o.add("model.hidden,hidden-dims", &hidden_, "auto",
-        "widths of the classifier's hidden layers, or none; auto: 64 for signals, 512 for images")
-      .value_name("N,N|none");
+  o.add("model.hidden,hidden-dims=N,N|none", &hidden_, "auto",
+        "widths of the classifier's hidden layers, or none; auto: 64 for signals, 512 for images");
   o.add("model.dropout,dropout", &arch_.dropout, 0.1, below_one, "dropout in the classifier");
   o.add("model.encoder_dropout", &arch_.encoder_dropout, 0.1, below_one,
         "dropout in the encoder: on attention weights, after the attention, inside and after the MLP");
   o.add("model.freeze_encoder,freeze-encoder", &arch_.frozen, false, "train pooling and classifier only");
   o.add("model.frozen_dropout,frozen-dropout", &arch_.frozen_dropout, false, "keep the dropout of a frozen encoder");
-  o.add("model.encoder_weights,encoder-weights", &encoder_weights_, "",
+  o.add("model.encoder_weights,encoder-weights=FILE", &encoder_weights_, "",
         "HDF5, safetensors, .npz or .pt file with initial weights of the encoder; names and shapes must match the "
-        "network")
-      .value_name("FILE");
+        "network");
 
   o.add("data.percent,data-pct", &percent_, 100, between(0, 100), "share of the training windows of each class to use")
       .unit("%");
   o.choice("data.balance", &balance_, "none", {"none", "sampling", "weights"},
            "compensate for classes with few training windows: draw all classes equally often (sampling), or weight the "
            "loss of a window by the inverse number of windows of its class (weights)");
-  o.add("data.folds", &folds_.how, "none",
+  o.add("data.folds=N|subjects|none", &folds_.how, "none",
         "cross-validation over the subjects of all splits: a number of folds, with nearly equal classes, or subjects, "
-        "for one fold per subject; lockstep folds trains all of them")
-      .value_name("N|subjects|none");
+        "for one fold per subject; lockstep folds trains all of them");
   o.add("data.fold", &folds_.number, 0, non_negative,
         "the fold whose subjects are tested, from 1; all others are trained on");
 
@@ -209,11 +206,7 @@ std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
   require_data(source.checkpoint != nullptr || data.count[0] > 0, "opening data set '", source.path.string(),
                "': it has no training windows; it serves only to evaluate a trained model");
   if (source.checkpoint != nullptr) normalise_as_trained(data, *source.checkpoint);
-  HarTask::Options options;
-  options.arch = arch();
-  options.augment = augment_;
-  options.smoothing = smoothing_;
-  options.percent = percent_;
+  HarTask::Options options{.arch = arch(), .augment = augment_, .smoothing = smoothing_, .percent = percent_};
   options.balance = balance_ == "sampling"  ? HarBalance::sampling
                     : balance_ == "weights" ? HarBalance::weights
                                             : HarBalance::none;

@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 
 namespace lockstep {
@@ -20,10 +21,9 @@ void add(Shares& sum, const Shares& more, double sign) {
 
 /// The fold of each subject.
 std::vector<std::size_t> distribute(const std::vector<Shares>& subjects, std::size_t folds) {
-  std::vector<std::size_t> order(subjects.size()), fold_of(subjects.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return subjects[a][0] > subjects[b][0]; });
+  std::vector<std::size_t> fold_of(subjects.size());
+  const auto order = indices_by<std::size_t>(
+      std::ssize(subjects), [&](std::size_t s) { return subjects[s][0]; }, std::greater<>());
   std::vector<Shares> sums(folds, Shares(subjects.front().size(), 0.0));
   for (const std::size_t s : order) {
     const auto least = std::ranges::min_element(
@@ -85,8 +85,7 @@ std::vector<std::vector<std::int32_t>> stratified_folds(const std::string& how, 
     }
   }
   std::vector<std::vector<std::int32_t>> out(folds);
-  std::vector<std::size_t> fold_of(counts.size());
-  std::iota(fold_of.begin(), fold_of.end(), std::size_t{0});
+  auto fold_of = consecutive<std::size_t>(std::ssize(counts));
   if (how != "subjects") fold_of = distribute(shares, folds);
   std::size_t s = 0;
   for (const auto& [id, of] : counts) out[fold_of[s++]].push_back(id);

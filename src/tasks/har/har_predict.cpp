@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
@@ -44,17 +45,15 @@ Options make_options(Arguments& a) {
       "probability of each class. --recordings writes a row per recording: the class with the most windows; of "
       "classes with equally many windows the one with the larger sum of probabilities. Where windows have labels, the "
       "command prints accuracy and confusion matrix.");
-  options.add("checkpoint", &a.checkpoint, "", "checkpoint with the network").value_name("FILE").required();
-  options.add("input", &a.input, "", "prepared set with the windows; default: data.path").value_name("FILE.h5");
+  options.add("checkpoint=FILE", &a.checkpoint, "", "checkpoint with the network").required();
+  options.add("input=FILE.h5", &a.input, "", "prepared set with the windows; default: data.path");
   options.choice("split", &a.split, "test", {"train", "val", "test"}, "split of the data set")
       .value_alias("validation", "val")
       .value_alias("valid", "val");
   add_output_options(options, a.output, "predictions of windows").required();
-  options
-      .add("recordings", &a.recordings.path, "",
-           "votes of recordings, in the format of the extension; empty: none. Windows of unknown recordings have no "
-           "vote")
-      .value_name("FILE");
+  options.add("recordings=FILE", &a.recordings.path, "",
+              "votes of recordings, in the format of the extension; empty: none. Windows of unknown recordings have no "
+              "vote");
   options.example("lockstep predict --checkpoint run/checkpoints/best.h5 --input new.h5 --output windows.csv",
                   "the class of each window");
   options.example(
@@ -123,9 +122,8 @@ std::vector<double> classify(const HarTask& model, std::int64_t first, std::int6
   std::vector<double> out(count * classes);
   parallel_blocks(params.device(), params.storage(), threads, count, std::min(kPassWindows, model.evaluation_block()),
                   [&](Tape& tape, std::int64_t at, std::int64_t rows) {
-                    std::vector<std::int64_t> windows(rows);
-                    std::iota(windows.begin(), windows.end(), first + at);
-                    model.classify(tape, windows, std::span(out).subspan(at * classes, rows * classes));
+                    model.classify(tape, consecutive(rows, first + at),
+                                   std::span(out).subspan(at * classes, rows * classes));
                   });
   return out;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/profile.hpp"
@@ -333,9 +334,7 @@ std::vector<std::int64_t> HarTask::windows_of(Split split, std::int64_t first, s
     end = (end + channels - 1) / channels;
   }
   if (split == Split::train) return {train_.begin() + begin, train_.begin() + end};
-  std::vector<std::int64_t> windows(end - begin);
-  std::iota(windows.begin(), windows.end(), data_.first_of(split) + begin);
-  return windows;
+  return consecutive(end - begin, data_.first_of(split) + begin);
 }
 
 void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {

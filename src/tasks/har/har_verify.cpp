@@ -241,8 +241,7 @@ void verify_weights(Verifier& v, const ParamStore& params, const AdamDifference&
 void verify_steps(Verifier& v, World& world, ReferenceModel& model, const VerifyOptions& options) {
   const H5File& file = v.file();
   const Sizes& sizes = model.sizes();
-  OptimizerOptions adam;
-  adam.name = "adamw";
+  OptimizerOptions adam{.name = "adamw"};
   const auto betas = file.real_list("/", "adam_betas", 2);
   adam.beta1 = betas[0], adam.beta2 = betas[1], adam.eps = file.real_attribute("/", "adam_eps");
   adam.weight_decay = file.real_attribute("/", "weight_decay");
@@ -294,8 +293,7 @@ void verify_rules(const H5File& file, ReferenceReport& report) {
   for (const char* name : {"default", "warm3", "warm0"}) {
     const std::string group = std::string("/schedule/") + name;
     if (!file.has(group)) continue;
-    ScheduleOptions options;
-    options.name = "cosine", options.origin = 1;
+    ScheduleOptions options{.name = "cosine", .origin = 1};
     options.warmup = file.int_attribute(group, "warmup_epochs"),
     options.total = file.int_attribute(group, "total_epochs");
     options.min_lr = file.real_attribute(group, "min_lr");
@@ -315,8 +313,7 @@ void verify_rules(const H5File& file, ReferenceReport& report) {
   bool stopped = false;
   for (const double score : file.read<double>("/early_stopping/scores")) {
     note_score(state, score, true, least);
-    RunConfig::Stop rules;
-    rules.patience = patience;
+    RunConfig::Stop rules{.patience = patience};
     stopped = stopped || !stop_reason(rules, state).empty();
     flags.push_back(stopped ? 1 : 0);
   }

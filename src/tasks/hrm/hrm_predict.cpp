@@ -250,13 +250,12 @@ int predict_hrm(World& world, const Args& args) {
       "then 3. Each answer is printed as a grid, with the segment after which it no longer changed, and whether it "
       "breaks a rule or changes a given cell. A network of ARC answers the test inputs of its data set, or of "
       "--data.path, in all variants; --submission writes the two answers with the most votes.");
-  options.add("checkpoint", &a.checkpoint, "", "checkpoint with the network").value_name("FILE").required();
-  options.add("input", &a.input, "", "Sudokus or mazes, one per line, or one row of a puzzle per line")
-      .value_name("FILE");
+  options.add("checkpoint=FILE", &a.checkpoint, "", "checkpoint with the network").required();
+  options.add("input=FILE", &a.input, "", "Sudokus or mazes, one per line, or one row of a puzzle per line");
   add_output_options(options, a.output,
                      "answers and halting values, as a table; with another extension, of Sudokus and mazes, a text "
                      "file: each answer on the line of its puzzle, in the format of the input");
-  options.add("submission", &a.submission, "", "ARC: file for two attempts per test input, as JSON").value_name("FILE");
+  options.add("submission=FILE", &a.submission, "", "ARC: file for two attempts per test input, as JSON");
   options.add("segments", &a.thinking.segments, 0, between(0, 1000), "segments; 0: as in evaluations");
   options.add("other-data", &a.other_data, false,
               "ARC: accept a data set other than that of the training; its tasks must have the same identifiers");

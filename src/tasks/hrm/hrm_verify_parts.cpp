@@ -33,9 +33,7 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
     const Param& p = params.add("p", {n}, [&](const Philox&, std::uint64_t i) { return start[i]; });
     params.allocate(0);
     params.move_to(device);
-    OptimizerOptions options;
-    options.name = "adam_atan2";
-    options.atan2_bias = name.substr(0, name.find('_'));
+    OptimizerOptions options{.name = "adam_atan2", .atan2_bias = name.substr(0, name.find('_'))};
     options.beta1 = file.real_attribute("/" + group, "beta1"),
     options.beta2 = file.real_attribute("/" + group, "beta2");
     options.weight_decay = file.real_attribute("/" + group, "weight_decay");

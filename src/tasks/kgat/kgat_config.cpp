@@ -92,11 +92,10 @@ void KgatConfig::add_options(Options& o) {
       "data.graph", &graph_, "whole", {"whole", "shuffled", "removed"},
       "knowledge graph: that of the data set (whole), with the tails of each relation permuted at random by run.seed "
       "(shuffled), or none (removed); shuffled and removed are controls that show the value of the graph");
-  o.add("model.pretrain", &model_.pretrained, "",
+  o.add("model.pretrain=bprmf|FILE|none", &model_.pretrained, "",
         "bprmf: first train matrix factorisation, in the folder pretrain of the run directory, and start from its best "
         "tables; FILE: start from those of a bprmf checkpoint, or of any HDF5 file with user_embed and item_embed; "
-        "none or empty: start from random ones")
-      .value_name("bprmf|FILE|none");
+        "none or empty: start from random ones");
   o.add("model.pretrain_epochs", &pretrain_epochs_, 60, at_least(1),
         "pretrain = bprmf: passes over the interactions, unless a stop.* rule ends it earlier");
   o.add("model.pretrain_lr", &pretrain_lr_, 0.001, positive, "pretrain = bprmf: its optim.lr");

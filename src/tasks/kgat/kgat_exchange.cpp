@@ -1,5 +1,5 @@
-#include <numeric>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/kgat/kgat_attention.hpp"
 #include "lockstep/models/kgat/kgat_weights.hpp"
@@ -50,8 +50,7 @@ void describe_network(const KgatConfig& config, const H5File& checkpoint, const 
 
 /// The rows whose inner products are the scores, as tables of kind bprmf.
 NamedArrays tables_of(KgatTask& kgat) {
-  std::vector<std::int64_t> users(kgat.data().users);
-  std::iota(users.begin(), users.end(), std::int64_t{0});
+  const auto users = consecutive<std::int64_t>(kgat.data().users);
   const OwnedTensor items = kgat.item_rows();
   OwnTape tape(kgat.params().dtype());
   NamedArrays file;

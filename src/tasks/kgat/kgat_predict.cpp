@@ -23,14 +23,10 @@ Options make_options(Arguments& a) {
                   "The data set is that of the checkpoint's run, unless --data.path names another one, with "
                   "--other-data. The ranks share the users, on the CPU.");
   add_recommendation_options(options, a);
-  options
-      .add("user-names", &a.user_names, "",
-           "user_list.txt: a header, then a raw id and a number per line; users then have raw ids")
-      .value_name("FILE");
-  options
-      .add("item-names", &a.item_names, "",
-           "item_list.txt: the same for items, with an optional third field such as a name")
-      .value_name("FILE");
+  options.add("user-names=FILE", &a.user_names, "",
+              "user_list.txt: a header, then a raw id and a number per line; users then have raw ids");
+  options.add("item-names=FILE", &a.item_names, "",
+              "item_list.txt: the same for items, with an optional third field such as a name");
   options.example(
       "lockstep predict --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --user 7,150 --item-names item_list.txt",
       "print ten films for each of two users");

@@ -1,8 +1,8 @@
 #include "lockstep/tasks/kgat/kgat_task.hpp"
 
 #include <cmath>
-#include <numeric>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/device/cuda_types.hpp"
 #include "lockstep/io/h5.hpp"
@@ -98,10 +98,8 @@ void KgatTask::move_to(Device device) {
 OwnedTensor KgatTask::item_rows() {
   propagation_->begin(nullptr);
   propagation_->forward();
-  std::vector<std::int32_t> nodes(data().items);
-  std::iota(nodes.begin(), nodes.end(), 0);
   const Device device = net_->params().device();
-  const Resident list(std::move(nodes), device);
+  const Resident list(consecutive<std::int32_t>(data().items), device);
   OwnedTensor rows(options_.dtype, {data().items, width()}, device);
   propagation_->gather(list.span(), rows);
   Stream(device).synchronize();  // the list is freed

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/models/kgat/kgat_weights.hpp"
 #include "lockstep/ops/transr.hpp"
@@ -62,13 +63,10 @@ void ReferenceData::read_graph(const H5File& file) {
                  "), with ", nodes, " nodes and ", count, " relations; generate the file again");
     triples.push_back({heads[i], relations[i], tails[i]});
   }
-  std::vector<std::int64_t> order(triples.size());
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto key = [&](std::int64_t i) {
+  const auto order = indices_by<std::int64_t>(std::ssize(triples), [&](std::int64_t i) {
     const Triple& t = triples[i];
     return std::tuple(t.head, t.tail, t.relation);
-  };
-  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return key(a) < key(b); });
+  });
   of_reference.resize(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) of_reference[order[i]] = static_cast<std::int64_t>(i);
   data.own_graph(index_triples(nodes, count, triples), count);
@@ -97,12 +95,6 @@ void ReferenceData::read_interactions(const H5File& file) {
   };
   data.train = read("/raw/train.txt", train_ptr, train);
   data.test = read("/raw/test.txt", test_ptr, test);
-}
-
-std::vector<std::int32_t> first_numbers(std::int64_t count) {
-  std::vector<std::int32_t> all(count);
-  std::iota(all.begin(), all.end(), 0);
-  return all;
 }
 
 /// Compares a model with one reference file.
@@ -257,7 +249,7 @@ class KgatVerification {
     const KgatArch& arch = model_.net().arch();
     p.begin(nullptr);
     p.forward();
-    const std::vector<double> all = doubles(rows_of_h(first_numbers(arch.nodes)));
+    const std::vector<double> all = doubles(rows_of_h(consecutive<std::int32_t>(arch.nodes)));
     std::int64_t offset = arch.embed_dim;
     for (int l = 0; l < arch.layers(); ++l) {
       const std::string layer = group + join("layer", l, "/");
@@ -310,10 +302,8 @@ class KgatVerification {
     const KgatArch& arch = model_.net().arch();
     // Our triples are in the order of their relations: `order` maps it to the reference's.
     const auto relation = file_.read<std::int32_t>("/inputs/kg0/r");
-    std::vector<std::int64_t> order(relation.size());
-    std::iota(order.begin(), order.end(), std::int64_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::int64_t a, std::int64_t b) { return relation[a] < relation[b]; });
+    const auto order =
+        indices_by<std::int64_t>(std::ssize(relation), [&](std::int64_t triple) { return relation[triple]; });
     const std::int64_t width = arch.relation_dim;
     const auto k = static_cast<std::size_t>(width);
     const std::vector<double> no_rows(order.size() * k), no_scores(order.size());
@@ -409,7 +399,7 @@ class KgatVerification {
     const std::int64_t items = reference_.data.items, width = model_.net().arch().final_width();
     const std::vector<std::int32_t> user_nodes(users.begin(), users.end());
     const auto count = std::ssize(users);
-    const OwnedTensor of_items = rows_of_h(first_numbers(items)), of_users = rows_of_h(user_nodes);
+    const OwnedTensor of_items = rows_of_h(consecutive<std::int32_t>(items)), of_users = rows_of_h(user_nodes);
     std::vector<double> scores;
     const std::vector<double> u = doubles(of_users), i = doubles(of_items);
     for (std::int64_t a = 0; a < count; ++a)

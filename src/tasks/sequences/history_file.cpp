@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/date_time.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
@@ -53,8 +53,7 @@ class Reader {
   std::string reading;
 
  private:
-  template <class... Parts>
-  [[noreturn]] void fail(const Parts&... parts) const {
+  [[noreturn]] void fail(const auto&... parts) const {
     throw Error(Fault::data, join("reading '", path_, "', line ", line_, ": ", parts...));
   }
   /// The next line that is not empty.
@@ -153,8 +152,7 @@ Histories read_histories(const std::string& path, const InteractionOptions& opti
       continue;
     }
     histories.users.push_back(std::move(reader.users[u]));
-    std::vector<std::size_t> order(events.items.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
+    auto order = consecutive<std::size_t>(std::ssize(events.items));
     if (reader.timed)
       std::ranges::stable_sort(
           order, {}, [&](std::size_t k) { return std::pair(events.times[k].seconds, events.times[k].fraction); });

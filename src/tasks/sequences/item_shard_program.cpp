@@ -27,8 +27,7 @@ namespace lockstep {
 namespace {
 
 /// Runs work(i, thread) for i in [0, n) on all threads. Rethrows the first exception.
-template <class Work>
-void for_each(int threads, std::int64_t n, const Work& work) {
+void for_each(int threads, std::int64_t n, const auto& work) {
   std::exception_ptr error;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
   for (std::int64_t i = 0; i < n; ++i) {
@@ -410,8 +409,7 @@ class ItemShardProgram final : public TrainingProgram {
   }
 
   /// Calls f(rows, rank) for each rank's rows of each of the optimizer's vectors of the table.
-  template <class F>
-  void for_states(const F& f) const {
+  void for_states(const auto& f) const {
     for (const NamedTensor& state : optimizer_->state()) {
       if (!state.name.ends_with("/" + table_.name)) continue;
       for (int r = 0; r < comm_.size() && comm_.size() > 1; ++r) {

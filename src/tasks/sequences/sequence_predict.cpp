@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
@@ -28,12 +29,11 @@ Options make_options(Arguments& a) {
       "--exclude is given. The data set is that of the checkpoint's run, unless --data.path names another "
       "one, with --other-data and the same items. The ranks share the users, on the CPU.");
   add_recommendation_options(options, a);
-  options
-      .add("histories", &a.histories, "",
-           "histories of users, whether or not the data set has them: a file that lockstep-prep sequences reads, such "
-           "as CSV with the columns user, item and time (tisasrec needs it), or JSON lines {\"user\": ..., \"items\": "
-           "[...], \"times\": [...]}. Items are ids or names")
-      .value_name("FILE");
+  options.add(
+      "histories=FILE", &a.histories, "",
+      "histories of users, whether or not the data set has them: a file that lockstep-prep sequences reads, such "
+      "as CSV with the columns user, item and time (tisasrec needs it), or JSON lines {\"user\": ..., \"items\": "
+      "[...], \"times\": [...]}. Items are ids or names");
   options.choice("unknown", &a.unknown, "refuse", {"refuse", "skip"},
                  "events of items that the data set lacks, and users without another event: skip leaves them out");
   options.add("columns", &a.reading.columns, {},
@@ -44,11 +44,10 @@ Options make_options(Arguments& a) {
   options.choice("time-unit", &a.reading.time_unit, "s", time_units(), "histories: what times that are numbers count");
   options.add("where", &a.reading.where, {}, "histories: conditions on columns, as in lockstep-prep");
   options.add("recent", &a.recent, 5, non_negative, "newest items of the history to print");
-  options
-      .add("item-names", &a.item_names, "",
-           "names of items, one per line: ID::NAME or ID<tab>NAME; further fields are ignored (such as movies.dat of "
-           "MovieLens)")
-      .value_name("FILE");
+  options.add(
+      "item-names=FILE", &a.item_names, "",
+      "names of items, one per line: ID::NAME or ID<tab>NAME; further fields are ignored (such as movies.dat of "
+      "MovieLens)");
   options.example(
       "lockstep predict --checkpoint runs/tisasrec-ml1m/checkpoints/best.h5 --user 7,150 --item-names movies.dat",
       "print ten films for each of two users");
@@ -113,7 +112,7 @@ Recommender make_recommender(const Arguments& a, const SequenceTask& task, Seque
     if (!file.reading.empty()) model.notes.push_back("histories are read as " + file.reading);
     if (!file.left_out.empty()) model.notes.push_back("left out of the histories: " + file.left_out);
     model.users = IdTable(file.users);
-    model.chosen = all_of(model.users);
+    model.chosen = consecutive<std::int64_t>(model.users.size());
   } else {
     model.users = IdTable(std::move(names.users));
     if (a.of_users()) model.chosen = with_history(a, model.users, data, select_users(a, model.users, model.data_path));

@@ -162,8 +162,7 @@ class Tokens {
       for (const std::int64_t m : model.tokens_of(step, s)) tokens_.push_back(m);
   }
   /// Compares the rows that `keep` accepts, by their position in the reference.
-  template <class Keep>
-  void compare(const std::string& name, const std::vector<double>& all, const Keep& keep) const {
+  void compare(const std::string& name, const std::vector<double>& all, const auto& keep) const {
     const std::size_t width = all.size() / tokens_.size();
     std::vector<double> values;
     std::vector<std::int64_t> rows;

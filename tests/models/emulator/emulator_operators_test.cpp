@@ -122,22 +122,20 @@ struct Case {
 }  // namespace
 
 TEST_SUITE("models.emulator_operators") {
-  TEST_CASE("predictions agree with the network's equations, on every instruction set") {
-    for_every_isa([] {
-      for (const EmulatorArch& arch : shapes()) {
-        CAPTURE(arch.n_in);
-        CAPTURE(arch.activation);
-        const Case<double, double> exact(arch);
-        const std::vector<double> plain = plain_predict(exact.emulator, exact.x);
-        CHECK(apart(exact.predict(exact.x), plain) < 1e-13);
-        const Case<float, double> mixed(arch);
-        CHECK(apart(mixed.predict(mixed.x), plain) < 2e-6);
-        const Case<float, float> single(arch);
-        CHECK(apart(single.predict(single.x), plain) < 5e-6);  // the states themselves are rounded to float
-        const Case<double, float> other(arch);
-        CHECK(apart(other.predict(other.x), plain) < 5e-6);
-      }
-    });
+  EVERY_ISA_TEST_CASE("predictions agree with the network's equations, on every instruction set") {
+    for (const EmulatorArch& arch : shapes()) {
+      CAPTURE(arch.n_in);
+      CAPTURE(arch.activation);
+      const Case<double, double> exact(arch);
+      const std::vector<double> plain = plain_predict(exact.emulator, exact.x);
+      CHECK(apart(exact.predict(exact.x), plain) < 1e-13);
+      const Case<float, double> mixed(arch);
+      CHECK(apart(mixed.predict(mixed.x), plain) < 2e-6);
+      const Case<float, float> single(arch);
+      CHECK(apart(single.predict(single.x), plain) < 5e-6);  // the states themselves are rounded to float
+      const Case<double, float> other(arch);
+      CHECK(apart(other.predict(other.x), plain) < 5e-6);
+    }
   }
 
   // dy is K dx in normalised units, so that the product is a sum of squares without cancellation.
@@ -182,57 +180,53 @@ TEST_SUITE("models.emulator_operators") {
     }
   }
 
-  TEST_CASE("the Jacobian times dx is the tangent, and row o is the adjoint of unit vector o") {
-    for_every_isa([] {
-      for (const EmulatorArch& arch : shapes()) {
-        CAPTURE(arch.n_in);
-        CAPTURE(arch.activation);
-        Case<double, double> c(arch);
-        const std::vector<double> j = c.jacobian();
-        std::vector<double> product(to_size(c.n * c.out), 0);
-        for (std::int64_t r = 0; r < c.n * c.out; ++r)
-          for (std::int64_t i = 0; i < c.in; ++i)
-            product[to_size(r)] += j[to_size(r * c.in + i)] * c.dx[to_size(r / c.out * c.in + i)];
-        CHECK(apart(c.tangent(), product) < 1e-13);
-        for (std::int64_t o = 0; o < c.out; ++o) {
-          for (std::size_t k = 0; k < c.dy.size(); ++k) c.dy[k] = static_cast<std::int64_t>(k) % c.out == o ? 1 : 0;
-          const std::vector<double> row = c.adjoint();
-          std::vector<double> expected;
-          for (std::int64_t node = 0; node < c.n; ++node)
-            for (std::int64_t i = 0; i < c.in; ++i) expected.push_back(j[to_size((node * c.out + o) * c.in + i)]);
-          CHECK(apart(row, expected) < 1e-13);
-        }
-        const std::vector<double> normalised = c.jacobian(JacobianUnits::normalised);
-        std::vector<double> scaled = normalised;
-        for (std::size_t k = 0; k < scaled.size(); ++k) {
-          const auto i = k % to_size(c.in), o = k / to_size(c.in) % to_size(c.out);
-          scaled[k] *= c.emulator.moments().output_std[o] / c.emulator.moments().input_std[i];
-        }
-        CHECK(apart(j, scaled) < 1e-14);
-        CHECK(apart(Case<float, double>(arch).jacobian(), j) < 5e-6);
+  EVERY_ISA_TEST_CASE("the Jacobian times dx is the tangent, and row o is the adjoint of unit vector o") {
+    for (const EmulatorArch& arch : shapes()) {
+      CAPTURE(arch.n_in);
+      CAPTURE(arch.activation);
+      Case<double, double> c(arch);
+      const std::vector<double> j = c.jacobian();
+      std::vector<double> product(to_size(c.n * c.out), 0);
+      for (std::int64_t r = 0; r < c.n * c.out; ++r)
+        for (std::int64_t i = 0; i < c.in; ++i)
+          product[to_size(r)] += j[to_size(r * c.in + i)] * c.dx[to_size(r / c.out * c.in + i)];
+      CHECK(apart(c.tangent(), product) < 1e-13);
+      for (std::int64_t o = 0; o < c.out; ++o) {
+        for (std::size_t k = 0; k < c.dy.size(); ++k) c.dy[k] = static_cast<std::int64_t>(k) % c.out == o ? 1 : 0;
+        const std::vector<double> row = c.adjoint();
+        std::vector<double> expected;
+        for (std::int64_t node = 0; node < c.n; ++node)
+          for (std::int64_t i = 0; i < c.in; ++i) expected.push_back(j[to_size((node * c.out + o) * c.in + i)]);
+        CHECK(apart(row, expected) < 1e-13);
       }
-    });
+      const std::vector<double> normalised = c.jacobian(JacobianUnits::normalised);
+      std::vector<double> scaled = normalised;
+      for (std::size_t k = 0; k < scaled.size(); ++k) {
+        const auto i = k % to_size(c.in), o = k / to_size(c.in) % to_size(c.out);
+        scaled[k] *= c.emulator.moments().output_std[o] / c.emulator.moments().input_std[i];
+      }
+      CHECK(apart(j, scaled) < 1e-14);
+      CHECK(apart(Case<float, double>(arch).jacobian(), j) < 5e-6);
+    }
   }
 
-  TEST_CASE("a node's bits depend neither on other nodes nor on the number of threads") {
-    for_every_isa([] {
-      const EmulatorArch arch{.n_in = 9, .n_out = 4, .hidden = 17, .layers = 2};
-      constexpr std::int64_t kMany = 8000;  // so many that threads share them
-      const Case<float, float> all(arch, kMany), threaded(arch, kMany, {.threads = 3});
-      const std::vector<float> y = all.predict(all.x), j = all.jacobian(), a = all.adjoint(), t = all.tangent();
-      CHECK(threaded.predict(threaded.x) == y);
-      CHECK(threaded.jacobian() == j);
-      for (const std::int64_t node : {0, 1, 47, 48, 131, 4000, 7967, 7997, 7999}) {
-        float one[4], row[36];
-        all.op.predict<float>(1, StateView<const float>{all.x.data() + node * 9, 9, 1}, StateView<float>{one, 4, 1});
-        all.op.jacobian<float>(1, StateView<const float>{all.x.data() + node * 9, 9, 1}, {}, JacobianUnits::physical,
-                               row);
-        CHECK(std::equal(one, one + 4, y.begin() + node * 4));
-        CHECK(std::equal(row, row + 36, j.begin() + node * 36));
-      }
-      CHECK(threaded.adjoint() == a);
-      CHECK(threaded.tangent() == t);
-    });
+  EVERY_ISA_TEST_CASE("a node's bits depend neither on other nodes nor on the number of threads") {
+    const EmulatorArch arch{.n_in = 9, .n_out = 4, .hidden = 17, .layers = 2};
+    constexpr std::int64_t kMany = 8000;  // so many that threads share them
+    const Case<float, float> all(arch, kMany), threaded(arch, kMany, {.threads = 3});
+    const std::vector<float> y = all.predict(all.x), j = all.jacobian(), a = all.adjoint(), t = all.tangent();
+    CHECK(threaded.predict(threaded.x) == y);
+    CHECK(threaded.jacobian() == j);
+    for (const std::int64_t node : {0, 1, 47, 48, 131, 4000, 7967, 7997, 7999}) {
+      float one[4], row[36];
+      all.op.predict<float>(1, StateView<const float>{all.x.data() + node * 9, 9, 1}, StateView<float>{one, 4, 1});
+      all.op.jacobian<float>(1, StateView<const float>{all.x.data() + node * 9, 9, 1}, {}, JacobianUnits::physical,
+                             row);
+      CHECK(std::equal(one, one + 4, y.begin() + node * 4));
+      CHECK(std::equal(row, row + 36, j.begin() + node * 36));
+    }
+    CHECK(threaded.adjoint() == a);
+    CHECK(threaded.tangent() == t);
   }
 
   TEST_CASE("leading dimensions and variables-first layouts give the same bits and change no other memory") {
@@ -274,30 +268,28 @@ TEST_SUITE("models.emulator_operators") {
     }
   }
 
-  TEST_CASE("a linearisation agrees with tangent and adjoint, whether it stores K or the derivatives") {
-    for_every_isa([] {
-      for (const EmulatorArch& arch : shapes()) {
-        CAPTURE(arch.n_in);
-        const Case<double, double> c(arch);
-        std::vector<double> mask(to_size(c.n), 0.5);
-        mask[3] = 2;
-        const Case<double, double> masked(arch, c.n, {.mask_min = 0, .mask_max = 1});
-        const NodeSelection<double> select{.mask = mask.data()};
-        const auto lin = masked.op.linearize<double>(c.n, rows(c.x, c.in), select);
-        CHECK(lin.nodes() == c.n);
-        CHECK(lin.holds_jacobian() == (arch.n_in * arch.n_out <= 2 * arch.layers * arch.hidden));
-        std::vector<double> y(to_size(c.n * c.out), 5), g(to_size(c.n * c.in), 7);
-        lin.tangent<double>(rows(c.dx, c.in), rows(y, c.out));
-        lin.adjoint<double>(rows(c.dy, c.out), rows(g, c.in));
-        CHECK(apart(y, masked.tangent(select)) < 1e-13);
-        CHECK(apart(g, masked.adjoint(select)) < 1e-13);
-        CHECK(y[to_size(3 * c.out)] == 0);
-        std::vector<double> twice = y;
-        lin.tangent<double>(rows(c.dx, c.in), rows(twice, c.out), StoreMode::add);
-        for (double& value : twice) value /= 2;
-        CHECK(apart(twice, y) < 1e-15);
-      }
-    });
+  EVERY_ISA_TEST_CASE("a linearisation agrees with tangent and adjoint, whether it stores K or the derivatives") {
+    for (const EmulatorArch& arch : shapes()) {
+      CAPTURE(arch.n_in);
+      const Case<double, double> c(arch);
+      std::vector<double> mask(to_size(c.n), 0.5);
+      mask[3] = 2;
+      const Case<double, double> masked(arch, c.n, {.mask_min = 0, .mask_max = 1});
+      const NodeSelection<double> select{.mask = mask.data()};
+      const auto lin = masked.op.linearize<double>(c.n, rows(c.x, c.in), select);
+      CHECK(lin.nodes() == c.n);
+      CHECK(lin.holds_jacobian() == (arch.n_in * arch.n_out <= 2 * arch.layers * arch.hidden));
+      std::vector<double> y(to_size(c.n * c.out), 5), g(to_size(c.n * c.in), 7);
+      lin.tangent<double>(rows(c.dx, c.in), rows(y, c.out));
+      lin.adjoint<double>(rows(c.dy, c.out), rows(g, c.in));
+      CHECK(apart(y, masked.tangent(select)) < 1e-13);
+      CHECK(apart(g, masked.adjoint(select)) < 1e-13);
+      CHECK(y[to_size(3 * c.out)] == 0);
+      std::vector<double> twice = y;
+      lin.tangent<double>(rows(c.dx, c.in), rows(twice, c.out), StoreMode::add);
+      for (double& value : twice) value /= 2;
+      CHECK(apart(twice, y) < 1e-15);
+    }
   }
 
   TEST_CASE("background-only inputs have no sensitivity, and the others are unchanged") {
@@ -349,17 +341,15 @@ TEST_SUITE("models.emulator_operators") {
     for (std::size_t k = 0; k < j.size(); ++k) CHECK((j[k] == 0) == (k % 3 == 0));
   }
 
-  TEST_CASE("a NaN input gives a NaN prediction: missing values stay visible") {
-    for_every_isa([] {
-      for (const char* activation : {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"}) {
-        CAPTURE(activation);
-        const EmulatorArch arch{.n_in = 3, .n_out = 2, .hidden = 8, .layers = 2, .activation = activation};
-        Case<float, float> c(arch, 5);
-        c.x[4] = std::numeric_limits<float>::quiet_NaN();
-        const std::vector<float> y = c.predict(c.x);
-        for (std::size_t k = 0; k < y.size(); ++k) CHECK(std::isnan(y[k]) == (k / 2 == 1));
-      }
-    });
+  EVERY_ISA_TEST_CASE("a NaN input gives a NaN prediction: missing values stay visible") {
+    for (const char* activation : {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"}) {
+      CAPTURE(activation);
+      const EmulatorArch arch{.n_in = 3, .n_out = 2, .hidden = 8, .layers = 2, .activation = activation};
+      Case<float, float> c(arch, 5);
+      c.x[4] = std::numeric_limits<float>::quiet_NaN();
+      const std::vector<float> y = c.predict(c.x);
+      for (std::size_t k = 0; k < y.size(); ++k) CHECK(std::isnan(y[k]) == (k / 2 == 1));
+    }
   }
 
   TEST_CASE("a caller's workspace may have any alignment, and zero nodes are valid") {

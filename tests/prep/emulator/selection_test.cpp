@@ -55,12 +55,15 @@ std::vector<std::int64_t> range(std::int64_t first, std::int64_t end) {
   std::iota(out.begin(), out.end(), first);
   return out;
 }
+struct Sample {
+  Candidates c = sample();
+  Selection s = defaults();
+  SelectionReport report;
+};
 }  // namespace
 
 TEST_SUITE("prep.selection") {
-  TEST_CASE("mask modes cut at the threshold, strictly unless told otherwise") {
-    const Candidates c = sample();
-    Selection s = defaults();
+  TEST_CASE_FIXTURE(Sample, "mask modes cut at the threshold, strictly unless told otherwise") {
     s.min_ice = 0.15;
     CHECK(cells(c, s) == range(0, 100));
     s.mask_mode = "sea_ice";
@@ -76,9 +79,7 @@ TEST_SUITE("prep.selection") {
     CHECK(cells(c, s) == range(1, 100));
   }
 
-  TEST_CASE("poles split by latitude, clean ones by ice too") {
-    const Candidates c = sample();
-    Selection s = defaults();
+  TEST_CASE_FIXTURE(Sample, "poles split by latitude, clean ones by ice too") {
     s.lat_min = 40;
     s.pole = "north";
     CHECK(cells(c, s) == range(70, 100));
@@ -93,15 +94,13 @@ TEST_SUITE("prep.selection") {
     check_mentions(error_of(Fault::data, [&] { cells(c, s); }), "none of 100 points", "90 degrees");
   }
 
-  TEST_CASE("rows with a missing, infinite or too large value are dropped and counted per column") {
-    Candidates c = sample();
+  TEST_CASE_FIXTURE(Sample, "rows with a missing, infinite or too large value are dropped and counted per column") {
     c.columns[0][3] = kNan;
     c.columns[0][4] = std::numeric_limits<double>::infinity();
     c.columns[2][4] = kNan;
     c.columns[2][5] = 1e39;  // an infinity in f32
     c.columns[1][6] = kNan;
     c.valid[7] = 0;
-    SelectionReport report;
     const auto set = select_rows(c, defaults(), report);
     CHECK(set.rows() == 95);
     CHECK(report.valid == 99);
@@ -113,10 +112,8 @@ TEST_SUITE("prep.selection") {
     check_mentions(error_of(Fault::data, [&] { cells(c, defaults()); }), "hi missing in 99");
   }
 
-  TEST_CASE("a missing aice is dropped even where only the mode looks at it") {
-    Candidates c = sample();
+  TEST_CASE_FIXTURE(Sample, "a missing aice is dropped even where only the mode looks at it") {
     c.columns[1][50] = kNan;
-    Selection s = defaults();
     s.outputs = {"hi"};
     s.inputs = {"sst"};
     CHECK(cells(c, s).size() == 100);
@@ -124,9 +121,7 @@ TEST_SUITE("prep.selection") {
     CHECK(cells(c, s).size() == 98);
   }
 
-  TEST_CASE("sub-sampling keeps the first, evenly spaced, or random rows, in file order") {
-    const Candidates c = sample();
-    Selection s = defaults();
+  TEST_CASE_FIXTURE(Sample, "sub-sampling keeps the first, evenly spaced, or random rows, in file order") {
     s.max_patterns = 10;
     s.subsample = "first";
     CHECK(cells(c, s) == range(0, 10));
@@ -147,22 +142,18 @@ TEST_SUITE("prep.selection") {
     check_mentions(error_of(Fault::data, [&] { cells(c, s); }), "thinning");
   }
 
-  TEST_CASE("the synthetic label replaces aice before anything is selected") {
-    Selection s = defaults();
+  TEST_CASE_FIXTURE(Sample, "the synthetic label replaces aice before anything is selected") {
     s.synthetic_label = true;
     s.mask_mode = "sea_ice";
     s.min_ice = 0.5;
-    SelectionReport report;
     const auto set = select_rows(sample(), s, report);
     CHECK(set.cell == range(0, 6));  // sst -2 .. -1.5
     CHECK(std::all_of(set.y.begin(), set.y.end(), [](float v) { return v == 0.9f; }));
   }
 
-  TEST_CASE("random splits have the promised sizes, test rows first, and depend on the seed") {
-    Selection s = defaults();
+  TEST_CASE_FIXTURE(Sample, "random splits have the promised sizes, test rows first, and depend on the seed") {
     s.test_split = 0.25;
     s.validation_split = 0.1;
-    SelectionReport report;
     const auto a = select_rows(sample(), s, report);
     CHECK(a.rows_in(2) == 25);
     CHECK(a.rows_in(1) == 7);  // a tenth of the other 75
@@ -172,11 +163,9 @@ TEST_SUITE("prep.selection") {
     CHECK(select_rows(sample(), s, report).split != a.split);
   }
 
-  TEST_CASE("days and files become the test rows") {
-    Selection s = defaults();
+  TEST_CASE_FIXTURE(Sample, "days and files become the test rows") {
     s.validation_split = 0;
     s.test_days = {"2016-02-04"};
-    SelectionReport report;
     auto set = select_rows(sample(), s, report);
     for (std::size_t i = 0; i < 100; ++i) CHECK(set.split[i] == (i >= 75 ? 2 : 0));
     s.test_days = {"2016-03-04"};
@@ -199,11 +188,9 @@ TEST_SUITE("prep.selection") {
     check_mentions(error_of(Fault::usage, [&] { select_rows(two, s, report); }), "c*.nc");
   }
 
-  TEST_CASE("whole time steps or whole bands of latitude go to validation together") {
-    Selection s = defaults();
+  TEST_CASE_FIXTURE(Sample, "whole time steps or whole bands of latitude go to validation together") {
     s.validation_split = 0.3;
     s.split_by = "time";
-    SelectionReport report;
     auto set = select_rows(sample(), s, report);
     CHECK(set.rows_in(1) == 50);  // the last two of four days
     for (std::size_t i = 0; i < 100; ++i) CHECK(set.split[i] == (i >= 50 ? 1 : 0));
@@ -222,7 +209,8 @@ TEST_SUITE("prep.selection") {
                    "by time step: all rows that are left are in one");
   }
 
-  TEST_CASE("rows know the grid of their files, and none where files differ; check knows points beyond it") {
+  TEST_CASE_FIXTURE(Sample,
+                    "rows know the grid of their files, and none where files differ; check knows points beyond it") {
     Candidates c = start_candidates({"sst"});
     const auto add = [&](const std::vector<std::int64_t>& shape) {
       FilePoints points;
@@ -239,8 +227,6 @@ TEST_SUITE("prep.selection") {
 
     Candidates one = sample();
     one.grid = {.file = {}, .dims = {"y", "x"}, .shape = {10, 10}};
-    SelectionReport report;
-    Selection s = defaults();
     s.validation_split = 0.1;
     EmulatorSet set = select_rows(one, s, report);
     CHECK(set.grid_dims == one.grid.dims);
@@ -256,11 +242,9 @@ TEST_SUITE("prep.selection") {
     check_mentions(problems()[0], "/cell row 90: 90, must be 0 .. 89 (10 of 100");
   }
 
-  TEST_CASE("moments are taken over training rows unless all are asked for") {
-    Selection s = defaults();
+  TEST_CASE_FIXTURE(Sample, "moments are taken over training rows unless all are asked for") {
     s.validation_split = 0;
     s.test_days = {"2016-02-04"};
-    SelectionReport report;
     CHECK(select_rows(sample(), s, report).input_mean[1] == Approx(1037).epsilon(1e-12));
     s.moments = "all";
     CHECK(select_rows(sample(), s, report).input_mean[1] == Approx(1049.5).epsilon(1e-12));

@@ -225,9 +225,7 @@ TEST_SUITE("prep.understood") {
 
   TEST_CASE("a split by time needs the order of the axis only; days are those of the calendar") {
     const std::string words = "netcdf --input a.nc --inputs a --outputs b --val-fraction 0.3 ";
-    Layout layout;
-    layout.days = {740, 741, 742};
-    layout.units = "days since 0001-01-01";
+    Layout layout{.days = {740, 741, 742}, .units = "days since 0001-01-01"};
     const auto write = [&](const std::string& units, const std::string& calendar) {
       layout.units = units;
       layout.calendar = calendar;

@@ -55,8 +55,7 @@ struct Published {
 const std::string kUci = "uci-har -i UCI --window 4 -o out.h5 ";
 
 /// Checks that the words fail with this exit code and message, and leave nothing behind.
-template <class... Parts>
-void check_fails(const std::string& words, int status, const Parts&... parts) {
+void check_fails(const std::string& words, int status, const auto&... parts) {
   check_mentions(prepare(words, status), parts...);
   for (const auto& entry : fs::directory_iterator("."))
     CHECK(entry.path().filename().string().find("out.h5") == std::string::npos);

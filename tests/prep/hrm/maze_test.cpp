@@ -38,9 +38,7 @@ TEST_SUITE("prep.maze") {
   }
 
   TEST_CASE("generated mazes have the requested length, and the only or the first shortest way") {
-    MazeRecipe recipe;
-    recipe.side = 12;
-    recipe.min_path = 14;
+    MazeRecipe recipe{.side = 12, .min_path = 14};
     for (const bool carved : {true, false}) {
       recipe.carved = carved;
       recipe.unique = !carved;

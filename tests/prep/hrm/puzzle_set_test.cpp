@@ -41,8 +41,7 @@ std::vector<std::string> problems(const fs::path& path) {
   return check_puzzle_set(H5File::open(path), remarks);
 }
 /// The result of the check for a set that was changed before it was written.
-template <class Change>
-std::string after(Change change) {
+std::string after(auto change) {
   PuzzleSet set = sample(false);
   change(set);
   write_puzzle_set("bad.h5", set, 0);

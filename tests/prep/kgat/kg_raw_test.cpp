@@ -81,8 +81,7 @@ TEST_SUITE("prep.kg_raw") {
   }
 
   TEST_CASE("declared sizes make larger ids errors and smaller ones isolated nodes") {
-    KgRules rules;
-    rules.users = 3, rules.items = 5, rules.entities = 9, rules.relations = 4;
+    KgRules rules{.users = 3, .items = 5, .entities = 9, .relations = 4};
     const auto set = parse_kg(kTrain, kTest, kKg, rules);
     CHECK(set.sizes.entities == 9);
     CHECK(set.sizes.kg_relations == 4);
@@ -90,8 +89,7 @@ TEST_SUITE("prep.kg_raw") {
     check_mentions(refusal(kTrain, kTest + "2 5\n", kKg, rules), "'test.txt' line 3", "item id 5", "0 .. 4");
     check_mentions(refusal(kTrain, kTest, kKg + "9 0 1\n", rules), "'kg_final.txt' line 4", "head id 9");
     check_mentions(refusal(kTrain, kTest, kKg + "1 4 1\n", rules), "'kg_final.txt' line 4", "relation id 4");
-    KgRules vast;
-    vast.users = 2'000'000'000;
+    KgRules vast{.users = 2'000'000'000};
     check_mentions(error_of(Fault::usage, [&] { parse_kg(kTrain, kTest, kKg, vast); }), "max-nodes = 100000000");
     rules.items = 0, rules.entities = 4;
     CHECK(error_of(Fault::usage, [&] { parse_kg(kTrain, kTest, "0 0 1\n", rules); }) != "no error");
@@ -105,8 +103,7 @@ TEST_SUITE("prep.kg_raw") {
     CHECK(set.sizes.train == 4);
     check_found(findings, "repeated interactions", 2, "'train.txt' line 1: user 0 already has item 4");
     check_found(findings, "further lines of a user", 1, "'train.txt' line 3: user 0 already has line 1");
-    KgRules strict;
-    strict.duplicates = KgPolicy::refuse;
+    KgRules strict{.duplicates = KgPolicy::refuse};
     check_mentions(refusal(train, kTest, kKg, strict), "'train.txt' line 3", "--duplicates");
     check_mentions(refusal("0 4 1\n1 2 2\n", kTest, kKg, strict), "'train.txt' line 2", "user 1 already has item 2");
     check_mentions(refusal(kTrain, "0 2 2\n", kKg, strict), "'test.txt' line 1");
@@ -119,8 +116,7 @@ TEST_SUITE("prep.kg_raw") {
     const auto set = parse_kg(kTrain, kTest, kg, {}, &findings);
     CHECK(set.triples == std::vector<Triple>{{3, 1, 5}, {0, 0, 5}, {0, 0, 6}});
     check_found(findings, "repeated triples", 3, "'kg_final.txt' line 3: triple 3 1 5 is already in line 1");
-    KgRules strict;
-    strict.duplicates = KgPolicy::refuse;
+    KgRules strict{.duplicates = KgPolicy::refuse};
     check_mentions(refusal(kTrain, kTest, kg, strict), "'kg_final.txt' line 3");
   }
 
@@ -131,8 +127,7 @@ TEST_SUITE("prep.kg_raw") {
     check_found(findings, "parallel triples, kept", 3,
                 "'kg_final.txt' line 3: triple 0 1 5 connects the same entities as 0 0 5 in line 1");
     check_found(findings, "triples from an entity to itself", 1, "'kg_final.txt' line 6: triple 7 0 7");
-    KgRules rules;
-    rules.parallel = KgPolicy::drop;
+    KgRules rules{.parallel = KgPolicy::drop};
     const auto set = build_kg(kTrain, kTest, kg, rules);
     CHECK(set.triples == std::vector<Triple>{{0, 0, 5}, {6, 0, 2}, {7, 0, 7}});
     CHECK(set.ckg.nnz() == set.sizes.ckg_triples() - 1);  // the self loop and its inverse share their pair
@@ -146,8 +141,7 @@ TEST_SUITE("prep.kg_raw") {
     const auto kept = parse_kg(kTrain, overlapping, kKg, {}, &findings);
     CHECK(items(kept.test, 0) == std::vector<std::int32_t>{1, 2, 4});
     check_found(findings, "test items that are train items", 2, "'test.txt' line 2: test item 1 of user 0");
-    KgRules rules;
-    rules.overlap = KgPolicy::drop;
+    KgRules rules{.overlap = KgPolicy::drop};
     const auto dropped = parse_kg(kTrain, overlapping, kKg, rules);
     CHECK(items(dropped.test, 0) == std::vector<std::int32_t>{2});
     CHECK(items(dropped.test, 2) == std::vector<std::int32_t>{1});

@@ -9,8 +9,7 @@ namespace {
 
 /// Mean share of a user's test items among the 20 best of `score(user, item)`; train items left out, ties to the
 /// smaller id.
-template <class Score>
-double recall_at_20(const KgSet& set, Score score) {
+double recall_at_20(const KgSet& set, auto score) {
   double sum = 0;
   for (std::int64_t user = 0; user < set.sizes.users; ++user) {
     const auto train = set.train.of(user), test = set.test.of(user);

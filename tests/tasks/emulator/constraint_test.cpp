@@ -96,12 +96,11 @@ TEST_SUITE("tasks.constraint") {
   }
 
   TEST_CASE("a task adds the squares to its loss, reports the mean violation and refuses a GPU") {
-    LocalDataMemory data_memory;
     const EmulatorContents contents = emulator_contents(200, 4, 2);
     const auto task = [&](const std::string& constraint) {
       EmulatorTask::Options options = {
           .arch = {.hidden = 7}, .loss = {.constraint = constraint, .constraint_weight = 0.7}, .dtype = DType::f64};
-      return std::make_unique<EmulatorTask>(options, read_data(contents, data_memory));
+      return std::make_unique<EmulatorTask>(options, read_data(contents));
     };
     const auto metric = [](EmulatorTask& t, const std::string& name) {
       const auto all = evaluation_metrics(t, Split::validation, {20});

@@ -27,8 +27,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 TEST_SUITE("tasks.emulator_data") {
   TEST_CASE("written data are read back, with rows sorted by split") {
     const EmulatorContents c = emulator_contents(40, 3, 2);
-    LocalDataMemory data_memory;
-    const EmulatorData data = read_data(c, data_memory);
+    const EmulatorData data = read_data(c);
     CHECK(data.rows() == 40);
     CHECK(data.n_in() == 3);
     CHECK(data.n_out() == 2);
@@ -51,8 +50,7 @@ TEST_SUITE("tasks.emulator_data") {
     const auto hash = [&](const std::function<void(EmulatorContents&)>& change) {
       EmulatorContents c = emulator_contents(40, 3, 2);
       change(c);
-      LocalDataMemory data_memory;
-      return read_data(c, data_memory).hash;
+      return read_data(c).hash;
     };
     const std::uint64_t plain = hash([](auto&) {});
     CHECK(plain == hash([](auto&) {}));
@@ -66,8 +64,7 @@ TEST_SUITE("tasks.emulator_data") {
   TEST_CASE("a data set with more rows than one read is complete") {
     EmulatorContents c = emulator_contents(70001, 2, 1);
     c.jacobian.clear();
-    LocalDataMemory data_memory;
-    const EmulatorData data = read_data(c, data_memory);
+    const EmulatorData data = read_data(c);
     CHECK(std::equal(c.x.begin(), c.x.end(), data.x.row<float>(0)));
     CHECK(data.rows_of(Split::test).back() == 69999);
     CHECK_FALSE(data.has_jacobian());

@@ -12,8 +12,7 @@ namespace {
 constexpr Device kGpu = {DeviceKind::cuda, 0};
 
 /// The lines that a step logs.
-template <class F>
-std::string logged(const F& f) {
+std::string logged(const auto& f) {
   std::string lines;
   const auto remove = log::add_sink([&](LogLevel, std::string_view line) { lines += std::string(line) + "\n"; });
   f();

@@ -13,14 +13,13 @@ namespace {
 
 /// A task on a data set that it writes. The first output is aice; `ice` gives it values between 0 and 1.
 struct Fixture {
-  LocalDataMemory data_memory;
   EmulatorContents contents;
   std::unique_ptr<EmulatorTask> model;
   explicit Fixture(DType dtype = DType::f64, EmulatorLoss loss = {}, std::int64_t n = 200, std::int64_t n_out = 2)
       : contents(emulator_contents(n, 4, n_out)) {
     for (std::size_t r = 0; r < to_size(n); ++r) contents.y[r * to_size(n_out)] = static_cast<float>(r % 20) / 20;
     EmulatorTask::Options options = {.arch = {.hidden = 7, .layers = 2}, .loss = loss, .dtype = dtype, .seed = 3};
-    model = std::make_unique<EmulatorTask>(options, read_data(contents, data_memory));
+    model = std::make_unique<EmulatorTask>(options, read_data(contents));
   }
   std::map<std::string, double> metrics(Split split, const std::vector<std::int64_t>& chunks) const {
     return evaluation_metrics(*model, split, chunks, model->emulator().dtype());
@@ -223,13 +222,12 @@ TEST_SUITE("tasks.emulator_task") {
                   },
                   {}, &f->model->params(), 1, Where::cpu) < 1e-7);
     }
-    LocalDataMemory data_memory;
     EmulatorContents contents = emulator_contents(20, 4, 2);
     contents.jacobian.clear();
     EmulatorTask::Options options;
     options.loss.jacobian = 1;
-    CHECK(contains(error_of(Fault::usage, [&] { EmulatorTask(options, read_data(contents, data_memory)); }),
-                   "has no Jacobians /jac"));
+    CHECK(
+        contains(error_of(Fault::usage, [&] { EmulatorTask(options, read_data(contents)); }), "has no Jacobians /jac"));
   }
 
   TEST_CASE("the metrics of an ensemble agree with their definitions, and those of its mean with one network's") {
@@ -291,8 +289,7 @@ TEST_SUITE("tasks.emulator_task") {
     EmulatorTask::Options options;
     options.dtype = DType::f64;
     options.bootstrap = true;
-    LocalDataMemory data_memory;
-    const EmulatorTask task(options, read_data(emulator_contents(400, 4, 2), data_memory));
+    const EmulatorTask task(options, read_data(emulator_contents(400, 4, 2)));
     const auto drawn = [&](std::uint64_t seed, std::int64_t epoch) {
       std::multiset<double> losses;
       for (std::int64_t i = 0; i < task.size(Split::train); ++i) {
@@ -376,8 +373,7 @@ TEST_SUITE("tasks.emulator_task") {
     EmulatorTask::Options other;
     other.arch = f.model->emulator().arch();
     other.arch.activation = "relu";  // with weights of the same shapes
-    LocalDataMemory data_memory;
-    const EmulatorTask relu(other, read_data(f.contents, data_memory));
+    const EmulatorTask relu(other, read_data(f.contents));
     CHECK_THROWS_WITH_AS(relu.require_member(saved), doctest::Contains("another architecture"), Error);
     write_emulator_data("data.h5", f.contents);
     CHECK_THROWS_WITH_AS(read_emulator_metadata(H5File::open("data.h5")), doctest::Contains("holds no emulator"),

@@ -43,8 +43,7 @@ struct EmulatorTraining {
     options.seed = 3;
     options.bias_init = BiasInit::torch;
     options.bootstrap = n.bootstrap;
-    model =
-        std::make_unique<EmulatorModel>(options, read_data(emulator_contents(n.rows, n.in, n.out), data_memory), dense);
+    model = std::make_unique<EmulatorModel>(options, read_data(emulator_contents(n.rows, n.in, n.out)), dense);
     model->move_to(device);
     ranges = trainable_ranges(model->params());
     optimizer = make_optimizer({.name = "adamw", .weight_decay = 0.01}, model->params(), ranges);
@@ -75,7 +74,6 @@ struct EmulatorTraining {
     return all;
   }
 
-  LocalDataMemory data_memory;
   std::unique_ptr<EmulatorModel> model;
   std::vector<FlatRange> ranges;
   std::unique_ptr<Optimizer> optimizer;

@@ -1,5 +1,5 @@
-#include "lockstep/data/data_memory.hpp"
 #include "lockstep/train/evaluator.hpp"
+#include "support/elements.hpp"
 #include "support/mpi_main.hpp"
 #include "support/random_puzzles.hpp"
 #include "support/test.hpp"
@@ -34,8 +34,8 @@ RunConfig config(bool reproducible, std::int64_t accumulate = 1, const char* gra
 }
 
 /// Puzzles of 3 x 3 cells, each in 8 rotated and mirrored variants, which training draws.
-PuzzleData drawn_puzzles(DataMemory& data_memory) {
-  PuzzleData data = random_puzzles(data_memory, 30);
+PuzzleData drawn_puzzles() {
+  PuzzleData data = random_puzzles(30);
   data.online = {PuzzleTask::maze, data.seq_len, 5};
   data.variants = 8;
   return data;
@@ -52,7 +52,7 @@ struct Placed : HrmTask {
 struct Run {
   Run(World& world, RunConfig settings, int threads, DType dtype = DType::f32, Device device = {})
       : config(std::move(settings)),
-        model(tiny(dtype), drawn_puzzles(data_memory), device),
+        model(tiny(dtype), drawn_puzzles(), device),
         program(world, config, model, threads) {}
   void steps(std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
@@ -88,7 +88,6 @@ struct Run {
     return same;
   }
   RunConfig config;
-  LocalDataMemory data_memory;
   Placed model;
   HrmProgram program;
   TrainState state;
@@ -174,9 +173,7 @@ TEST_SUITE("tasks.hrm_program") {
     for (Run* run : {&here, &there}) run->steps(8);
     CHECK(difference(here, there) < 1e-9);
     const auto carried = [](Run& run, std::size_t i) {
-      const HostView host(run.program.state().vectors[i].value);
-      const auto values = host->span<const std::int32_t>();
-      return std::vector<std::int32_t>(values.begin(), values.end());
+      return elements<std::int32_t>(run.program.state().vectors[i].value);
     };
     for (std::size_t i = 2; i < here.program.state().vectors.size(); ++i) CHECK(carried(here, i) == carried(there, i));
   }
@@ -193,10 +190,7 @@ TEST_SUITE("tasks.hrm_program") {
       run.model.params().store_as(DType::f16);
       run.steps(4);
       const std::uint64_t hash = run.model.params().hash();
-      const auto carried_steps = [&] {
-        const HostView steps(run.model.slots().steps);
-        return std::vector<std::int32_t>(steps->data<std::int32_t>(), steps->data<std::int32_t>() + steps->size());
-      };
+      const auto carried_steps = [&] { return elements<std::int32_t>(run.model.slots().steps); };
       const std::vector<std::int32_t> before = carried_steps();
       run.state.loss_scale.value = 0x1p60;  // invalidates the prepared step
       run.steps(1);

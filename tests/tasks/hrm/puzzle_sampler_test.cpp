@@ -5,8 +5,7 @@
 
 TEST_SUITE("tasks.puzzle_sampler") {
   TEST_CASE("an iteration visits every group equally often, in a different order each time") {
-    LocalDataMemory data_memory;
-    const PuzzleData data = random_puzzles(data_memory, 20);
+    const PuzzleData data = random_puzzles(20);
     PuzzleSampler sampler(data, 5, 3, 8);
     CHECK(sampler.nominal_batches() == 7);  // 60 visits, the last 4 are dropped
     sampler.begin(0);
@@ -30,9 +29,8 @@ TEST_SUITE("tasks.puzzle_sampler") {
   }
 
   TEST_CASE("any range of a batch agrees with the whole batch, for puzzles with one and with several examples") {
-    LocalDataMemory data_memory;
-    PuzzleData data = random_puzzles(data_memory, 20);
-    data.train.push_back(uneven_part(data_memory, {1, 3, 2}, {4, 1, 7, 2, 1, 3}));
+    PuzzleData data = random_puzzles(20);
+    data.train.push_back(uneven_part({1, 3, 2}, {4, 1, 7, 2, 1, 3}));
     PuzzleSampler sampler(data, 5, 9, 6);
     sampler.begin(2);
     REQUIRE(sampler.batches() > 30);
@@ -52,9 +50,8 @@ TEST_SUITE("tasks.puzzle_sampler") {
   }
 
   TEST_CASE("a puzzle's examples occur once, and all of them if they fit into the batch") {
-    LocalDataMemory data_memory;
     PuzzleData data;
-    data.train.push_back(uneven_part(data_memory, {1, 1}, {5, 5}));
+    data.train.push_back(uneven_part({1, 1}, {5, 5}));
     PuzzleSampler sampler(data, 1, 4, 10);
     sampler.begin(0);
     for (std::int64_t b = 0; b < sampler.batches(); ++b) {
@@ -71,8 +68,7 @@ TEST_SUITE("tasks.puzzle_sampler") {
   }
 
   TEST_CASE("every variant of an online file is drawn") {
-    LocalDataMemory data_memory;
-    PuzzleData data = random_puzzles(data_memory, 4);
+    PuzzleData data = random_puzzles(4);
     data.variants = 3;
     PuzzleSampler sampler(data, 1, 50, 10);
     sampler.begin(0);
@@ -86,8 +82,7 @@ TEST_SUITE("tasks.puzzle_sampler") {
   }
 
   TEST_CASE("a batch that no epoch fills is refused") {
-    LocalDataMemory data_memory;
-    const PuzzleData data = random_puzzles(data_memory, 5);
+    const PuzzleData data = random_puzzles(5);
     CHECK_THROWS_AS(PuzzleSampler(data, 1, 1, 6), Error);
   }
 }

@@ -1,5 +1,4 @@
 #include "lockstep/base/hash.hpp"
-#include "lockstep/data/data_memory.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/hrm/hrm_task.hpp"
 #include "lockstep/tasks/hrm/puzzle_tries.hpp"
@@ -21,7 +20,7 @@ struct Fixture {
     o.dtype = dtype;
     o.tries = tries;
     o.eval_halt = true;
-    PuzzleData data = random_puzzles(data_memory, 3 * kPuzzles, 16, 6, 1);
+    PuzzleData data = random_puzzles(3 * kPuzzles, 16, 6, 1);
     data.task = task;
     model = std::make_unique<HrmTask>(o, std::move(data));
     for (Param& p : model->params().all()) spread(p);
@@ -47,7 +46,6 @@ struct Fixture {
                        thinking, threads, see);
   }
   static constexpr std::int64_t kPuzzles = 70;  // more than one block
-  LocalDataMemory data_memory;
   std::unique_ptr<HrmTask> model;
   std::vector<std::int32_t> inputs, identifiers;
 };

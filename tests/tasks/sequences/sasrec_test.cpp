@@ -63,8 +63,7 @@ std::vector<double> features(const SasRec& net, const SequenceData& data, const 
 
 TEST_SUITE("tasks.sasrec") {
   TEST_CASE("the gradient of each variant, with dropout, agrees with finite differences") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(gap_sessions(6), data_memory);
+    const SequenceData data = read_set(gap_sessions(6));
     int variant = 0;
     for (const SasRecArch& arch : variants()) {
       CAPTURE(variant++);
@@ -118,10 +117,9 @@ TEST_SUITE("tasks.sasrec") {
       for (const std::size_t changed : {0, 3, 6}) {
         std::vector<std::int32_t> items = {5, 9, 17, 3, 44, 60, 7, 1, 2};  // seven are training items
         std::vector<std::int64_t> times = {0, 10, 10, 30, 31, 90, 95, 99, 100};
-        LocalDataMemory one, two;
-        const std::vector<double> before = features(net, read_set(sequence_set({items}, 80, {times}), one), {0});
+        const std::vector<double> before = features(net, read_set(sequence_set({items}, 80, {times})), {0});
         items[changed] = 70;
-        const std::vector<double> after = features(net, read_set(sequence_set({items}, 80, {times}), two), {0});
+        const std::vector<double> after = features(net, read_set(sequence_set({items}, 80, {times})), {0});
         const std::size_t padding = arch.padded() ? 2 : 0, width = 6;
         const auto cut = static_cast<std::ptrdiff_t>((padding + changed) * width);
         CHECK(std::equal(before.begin(), before.begin() + cut, after.begin()));
@@ -131,8 +129,7 @@ TEST_SUITE("tasks.sasrec") {
   }
 
   TEST_CASE("a sample's bits do not depend on the other samples of the batch") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(gap_sessions(12), data_memory);
+    const SequenceData data = read_set(gap_sessions(12));
     for (const SasRecArch& arch : variants()) {
       const SasRec net(arch, DType::f32, 2);
       std::vector<std::int64_t> begin;
@@ -145,9 +142,8 @@ TEST_SUITE("tasks.sasrec") {
   }
 
   TEST_CASE("padding changes nothing: packed and padded computation agree") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(
-        sequence_set({{5, 9, 17, 1, 2}, {3, 8, 1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, 80), data_memory);
+    const SequenceData data =
+        read_set(sequence_set({{5, 9, 17, 1, 2}, {3, 8, 1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, 80));
     // For the user whose window is full, all modes of the mask agree.
     SasRecArch padded = small([](SasRecArch& a) { a.pad_mask = SasRecArch::PadMask::none; });
     const SasRec packed_net(small(), DType::f64, 2), padded_net(padded, DType::f64, 2);
@@ -172,8 +168,7 @@ TEST_SUITE("tasks.sasrec") {
   }
 
   TEST_CASE("the newest token's features are those of the whole pass, in every bit") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(gap_sessions(6), data_memory);
+    const SequenceData data = read_set(gap_sessions(6));
     std::vector<UserHistory> histories;
     for (const std::int64_t user : {3, 0, 5}) histories.push_back(data.history(user, Seen::training));
     int variant = 0;
@@ -192,8 +187,7 @@ TEST_SUITE("tasks.sasrec") {
       }
   }
   TEST_CASE("recomputing blocks changes no bit of loss and gradient, and takes less memory") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(gap_sessions(12), data_memory);
+    const SequenceData data = read_set(gap_sessions(12));
     for (SasRecArch arch : variants()) {
       arch.blocks = 4;
       const auto pass = [&](bool recompute, std::size_t* bytes) {
@@ -237,8 +231,7 @@ TEST_SUITE("tasks.sasrec") {
 
 TEST_SUITE("tasks.sequence_task") {
   TEST_CASE("ranking metrics agree with their definition, sampled and full") {
-    LocalDataMemory data_memory;
-    SequenceData data = read_set(gap_sessions(40), data_memory);
+    SequenceData data = read_set(gap_sessions(40));
     const std::int64_t items = data.n_items;
     SequenceTask model(
         {.arch = small(), .ranking = {.full = true, .both = true, .candidates = 5, .at = {1, 10}}, .seed = 1},
@@ -282,7 +275,7 @@ TEST_SUITE("tasks.sequence_task") {
     CHECK(metrics[12].name == "sampled-5.ndcg@10");
 
     // The metrics of the other ranking are those of a run that ranks so.
-    SequenceData same = read_set(gap_sessions(40), data_memory);
+    SequenceData same = read_set(gap_sessions(40));
     SequenceTask sampled({.arch = small(), .ranking = {.candidates = 5, .at = {1, 10}}, .seed = 1}, std::move(same));
     const std::vector<Metric> alone =
         sampled.metrics(Split::test, evaluation_sums(sampled, Split::test, {40}, DType::f32));
@@ -296,9 +289,8 @@ TEST_SUITE("tasks.sequence_task") {
   TEST_CASE("each loss draws what it needs, and more negatives than other items are refused") {
     for (const auto kind :
          {ItemLoss::Kind::bce, ItemLoss::Kind::gbce, ItemLoss::Kind::sampled_softmax, ItemLoss::Kind::softmax}) {
-      LocalDataMemory data_memory;
       SasRecArch arch = small([&](SasRecArch& a) { a.loss.kind = kind, a.loss.negatives = 4; });
-      SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), data_memory);
+      SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5));
       SequenceTask model({.arch = arch, .seed = 1}, std::move(data));
       CHECK(model.params().at("item_emb.weight").row_sparse == (kind != ItemLoss::Kind::softmax));
       Gradients gradients(model.params());
@@ -310,15 +302,14 @@ TEST_SUITE("tasks.sequence_task") {
       tape.backward(loss.sum);
       if (kind == ItemLoss::Kind::bce || kind == ItemLoss::Kind::softmax) continue;
       arch.loss.negatives = 5;
-      SequenceData few = read_set(sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), data_memory);
+      SequenceData few = read_set(sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5));
       CHECK_THROWS_WITH_AS(SequenceTask({.arch = arch}, std::move(few)),
                            doctest::Contains("option loss.negatives = 5: the data set has 5 items"), Error);
     }
   }
 
   TEST_CASE("a timed model needs a data set with times") {
-    LocalDataMemory data_memory;
-    SequenceData data = read_set(sequence_set({{1, 2, 3, 4}}, 80), data_memory);
+    SequenceData data = read_set(sequence_set({{1, 2, 3, 4}}, 80));
     SasRecArch arch = small([](SasRecArch& a) { a.timed = true, a.norm = SasRecArch::Norm::original; });
     CHECK_THROWS_AS(SequenceTask({.arch = arch}, std::move(data)), Error);
   }

@@ -25,8 +25,7 @@ std::string refusal(const std::function<void(prep::SequenceSet&)>& spoil) {
 
 TEST_SUITE("tasks.sequence_data") {
   TEST_CASE("each split has the users with enough items") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), data_memory);
+    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes));
     CHECK(data.n_users == 5);
     CHECK(data.n_items == 6);
     CHECK(list(data.trained.span<const std::int32_t>()) == std::vector<std::int32_t>{0, 2, 4});
@@ -37,8 +36,7 @@ TEST_SUITE("tasks.sequence_data") {
   }
 
   TEST_CASE("each split sees the history before its target") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), data_memory);
+    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes));
     CHECK(list(data.items(0, Seen::training)) == std::vector<std::int32_t>{3, 1, 4});
     CHECK(list(data.items(0, seen_before(Split::validation))) == std::vector<std::int32_t>{3, 1, 4});
     CHECK(data.target(Split::validation, 0) == 1);
@@ -50,19 +48,16 @@ TEST_SUITE("tasks.sequence_data") {
   }
 
   TEST_CASE("items are counted: of a user each once, of the training each time") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), data_memory);
+    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes));
     CHECK(data.distinct_items(0) == std::vector<std::int32_t>{1, 3, 4, 5});
     CHECK(data.training_counts() == std::vector<std::int64_t>{0, 2, 2, 1, 1, 1, 2});
   }
 
   TEST_CASE("a set without times has none") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(sequence_set(kItems, 6), data_memory);
+    const SequenceData data = read_set(sequence_set(kItems, 6));
     CHECK_FALSE(data.has_time());
     CHECK(data.times(0, Seen::validation).empty());
-    LocalDataMemory other;
-    CHECK(data.hash != read_set(sequence_set(kItems, 6, kTimes), other).hash);
+    CHECK(data.hash != read_set(sequence_set(kItems, 6, kTimes)).hash);
   }
 
   TEST_CASE("users and items have the identifiers of the raw data") {

@@ -2,15 +2,11 @@
 
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/samples/sequence_window.hpp"
+#include "support/elements.hpp"
 #include "support/sequence_file.hpp"
 #include "support/test.hpp"
 
 namespace {
-
-template <class T>
-std::vector<T> list(const Tensor& t) {
-  return {t.data<T>(), t.data<T>() + t.size()};
-}
 
 std::int64_t begin_of(const SequenceBatch& batch, std::int64_t b) { return batch.begin.data<std::int64_t>()[b]; }
 
@@ -18,8 +14,7 @@ std::int64_t begin_of(const SequenceBatch& batch, std::int64_t b) { return batch
 
 TEST_SUITE("tasks.sequence_sampler") {
   TEST_CASE("a packed batch holds the training windows without their padding") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(gap_sessions(20), data_memory);
+    const SequenceData data = read_set(gap_sessions(20));
     const WindowShape shape{.slots = 9, .timed = true};
     const Shard shard{.seed = 3, .epoch = 2, .step = 11, .first = 4, .count = 7};
     Arena arena;
@@ -48,8 +43,7 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("with padding every slot is a token") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5, 6}, {4, 5, 6, 1}}, 8), data_memory);
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5, 6}, {4, 5, 6, 1}}, 8));
     Arena arena;
     const Shard shard{.count = 2};
     const SequenceBatch batch = training_batch(arena, data, {.slots = 5, .padded = true}, shard);
@@ -63,8 +57,7 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("a sample is the same in any shard") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(gap_sessions(30), data_memory);
+    const SequenceData data = read_set(gap_sessions(30));
     const WindowShape shape{.slots = 12, .timed = true};
     Arena arena, other;
     const SequenceBatch all = training_batch(arena, data, shape, {.seed = 5, .step = 3, .first = 0, .count = 20});
@@ -76,12 +69,11 @@ TEST_SUITE("tasks.sequence_sampler") {
       CHECK(part.time.data<std::int64_t>()[m] == all.time.data<std::int64_t>()[at]);
     }
     const SequenceBatch later = training_batch(other, data, shape, {.seed = 5, .step = 4, .first = 13, .count = 4});
-    CHECK(list<std::int32_t>(part.neg) != list<std::int32_t>(later.neg));
+    CHECK(elements<std::int32_t>(part.neg) != elements<std::int32_t>(later.neg));
   }
 
   TEST_CASE("several negatives per target are unknown items, and differ") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(gap_sessions(20), data_memory);
+    const SequenceData data = read_set(gap_sessions(20));
     Arena arena;
     const Shard shard{.seed = 3, .step = 1, .count = 20};
     const SequenceBatch batch = training_batch(arena, data, {.slots = 9}, shard, 5);
@@ -98,9 +90,8 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("popular items are drawn in proportion to a power of their events, with the logarithm as bias") {
-    LocalDataMemory data_memory;
     // Training items: 1 four times, 2 twice, 3, 4 and 5 never (counted as once).
-    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4}, {1, 2, 4, 5}, {1, 1, 3, 5}}, 5), data_memory);
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4}, {1, 2, 4, 5}, {1, 1, 3, 5}}, 5));
     for (const double power : {0.0, 0.5, 1.0}) {
       std::vector<double> weight = {std::pow(4, power), std::pow(2, power), 1, 1, 1}, seen(5);
       double all = 0;
@@ -111,7 +102,7 @@ TEST_SUITE("tasks.sequence_sampler") {
       SequenceBatch batch, again;
       popular.draw(arena, 1, 7, DType::f64, batch);
       popular.draw(arena, 1, 7, DType::f64, again);
-      CHECK(list<std::int32_t>(batch.candidates) == list<std::int32_t>(again.candidates));
+      CHECK(elements<std::int32_t>(batch.candidates) == elements<std::int32_t>(again.candidates));
       for (std::int64_t k = 0; k < kDraws; ++k) {
         const auto item = to_size(batch.candidates.data<std::int32_t>()[k] - 1);
         seen.at(item) += 1;
@@ -122,22 +113,20 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("a window ends with the newest item that the split may see") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5, 6}, {2}, {4, 5, 6}}, 8), data_memory);
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5, 6}, {2}, {4, 5, 6}}, 8));
     Arena arena;
     const std::vector<UserHistory> histories = {data.history(0, Seen::training), data.history(2, Seen::training)};
     const SequenceBatch valid = newest_batch(arena, {.slots = 3}, histories);
-    CHECK(list<std::int32_t>(valid.item) == std::vector<std::int32_t>{2, 3, 4, 4});
-    CHECK(list<std::int32_t>(valid.slot) == std::vector<std::int32_t>{0, 1, 2, 2});
+    CHECK(elements<std::int32_t>(valid.item) == std::vector<std::int32_t>{2, 3, 4, 4});
+    CHECK(elements<std::int32_t>(valid.slot) == std::vector<std::int32_t>{0, 1, 2, 2});
     const std::vector<UserHistory> later = {data.history(2, Seen::validation)};
     const SequenceBatch test = newest_batch(arena, {.slots = 3}, later);
-    CHECK(list<std::int32_t>(test.item) == std::vector<std::int32_t>{4, 5});
+    CHECK(elements<std::int32_t>(test.item) == std::vector<std::int32_t>{4, 5});
     CHECK_FALSE(test.pos);
   }
 
   TEST_CASE("negatives cover exactly the items outside the training part of the history") {
-    LocalDataMemory data_memory;
-    const SequenceData data = read_set(sequence_set({{1, 2, 3, 1, 5, 6}, {1, 2, 3, 4}}, 8), data_memory);
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 1, 5, 6}, {1, 2, 3, 4}}, 8));
     std::set<std::int32_t> trained;
     Arena arena;
     for (std::int64_t step = 0; step < 40; ++step) {
@@ -153,7 +142,6 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("few rivals are drawn once each, with zeros after the last; many with replacement") {
-    LocalDataMemory data_memory;
     const auto drawn = [](const Rivals& rivals, std::int64_t user, std::int32_t target, std::size_t count,
                           std::uint64_t seed = 9) {
       std::vector<std::int32_t> items(count);
@@ -162,7 +150,7 @@ TEST_SUITE("tasks.sequence_sampler") {
     };
     const std::vector<std::vector<std::int32_t>> histories = {
         {1, 2, 3, 1, 5, 6}, {1, 2, 3, 4}, {1, 2, 3, 4, 5, 6, 7, 8}};
-    const SequenceData data = read_set(sequence_set(histories, 8), data_memory);
+    const SequenceData data = read_set(sequence_set(histories, 8));
     const Rivals unknown{data}, others{data, Repeats::keep};
     CHECK(unknown.count(0) == 3);
     CHECK(unknown.count(1) == 4);
@@ -182,8 +170,7 @@ TEST_SUITE("tasks.sequence_sampler") {
     all = drawn(others, 0, 6, 7);
     CHECK(std::set<std::int32_t>(all.begin(), all.end()) == std::set<std::int32_t>{1, 2, 3, 4, 5, 7, 8});
 
-    LocalDataMemory more;
-    const SequenceData large = read_set(sequence_set(histories, 36), more);  // user 0 lacks 31 items: 10 times 3
+    const SequenceData large = read_set(sequence_set(histories, 36));  // user 0 lacks 31 items: 10 times 3
     const Philox draws(9, 0, "candidates", 0);
     std::vector<std::int32_t> wanted;
     for (std::uint64_t index = 0; wanted.size() < 3; ++index)

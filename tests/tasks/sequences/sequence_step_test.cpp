@@ -2,6 +2,7 @@
 #include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "support/devices.hpp"
+#include "support/elements.hpp"
 #include "support/sequence_file.hpp"
 #include "support/test.hpp"
 
@@ -55,10 +56,7 @@ std::vector<Variant> variants() {
   };
 }
 
-SequenceData read(const prep::SequenceSet& set) {
-  static LocalDataMemory data_memory;  // keeps the arrays
-  return read_set(set, data_memory);
-}
+SequenceData read(const prep::SequenceSet& set) { return read_set(set); }
 
 CountingTask task_of(const Variant& variant, Device device, std::int64_t more) {
   SasRecArch arch;
@@ -106,11 +104,6 @@ std::vector<std::pair<const char*, Tensor>> arrays(const SequenceBatch& b) {
           {"first_query", b.first_query}};
 }
 
-std::vector<float> floats(const Tensor& t) {
-  const HostView host(t);
-  return {host->data<float>(), host->data<float>() + host->size()};
-}
-
 constexpr std::int64_t kSteps = 8;
 /// Two micro-batches; the last batch is smaller.
 GlobalBatch batch_at(std::int64_t step) {
@@ -143,7 +136,7 @@ Result steps_of(CountingTask& task, Graphs graphs) {
   for (std::int64_t step = 0; step < kSteps; ++step) {
     const StepSums sums = steps.run(batch_at(step));
     result.losses.push_back(sums.loss / sums.weight);
-    result.gradients.push_back(floats(steps.gradient()));
+    result.gradients.push_back(elements<float>(steps.gradient()));
   }
   return result;
 }
@@ -268,7 +261,7 @@ TEST_SUITE("tasks.sequence_step") {
         const Var sum = task.loss(tape, shard).sum;
         loss = *sum.value().data<float>();
         tape.backward(sum);
-        return floats(gradients.flat());
+        return elements<float>(gradients.flat());
       };
       double exact = 0, roomy = 0;
       const std::vector<float> expected = gradient(0, exact);

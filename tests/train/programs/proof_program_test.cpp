@@ -17,8 +17,7 @@ ProcessResult train(const std::string& run, int ranks, const Words& more = {}) {
 }
 
 /// A copy of a chain with the same links, in which `change` has edited the run, and whose hashes are right.
-template <class Change>
-std::string forged(const ProofChain& chain, const Change& change) {
+std::string forged(const ProofChain& chain, const auto& change) {
   ProofChain other;
   for (ProofChain::Entry entry : chain.entries()) {
     if (entry.is_run) change(entry.run);
