@@ -173,7 +173,7 @@ int train_campaign(World& world, const Options& options, RunConfig& config, cons
   const auto ask = [&](const std::string& question) { return desk ? desk->ask(question) : answer(question); };
 
   waits_for_disk = !campaign.many;
-  const Speaker speaker = log::speaker();
+  const Speaker speaker = log::speaker();  // NOLINT(performance-unnecessary-copy-initialization): it changes below
   const bool silent = campaign.many || group.rank() != world.rank();
   for (std::string ended;;) {
     const std::string next =

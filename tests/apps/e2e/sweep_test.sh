@@ -122,6 +122,7 @@ optim.lr = choice()|an empty choice
 optim.lr = choice(fast, slow)|optim.lr = fast
 model.hidden_size = choice(8.5)|model.hidden_size = 8.5
 seed = range(2000000)|more than a million values
+seed = range(9007199254740992 .. 9007199254740992)|needs keys to search
 run.threads = choice(1, 2)|does not decide what a network learns
 eval.best = choice(a, b)|does not decide what a network learns
 END
