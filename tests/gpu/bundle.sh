@@ -23,7 +23,7 @@ home=$work/lockstep-bundle
 mkdir -p "$home"/{bin,libexec,lib/openmpi,lib/pmix,share,tests}
 
 # Programs lie in libexec/. bin/ has a link per program to a script that starts it with the bundled libraries.
-for program in lockstep lockstep-prep test_{ops,optim,device,comm,step,step_mpi,tasks,nn,models} bench_bandwidth bench_spmm; do
+for program in lockstep lockstep-prep test_{ops,optim,device,comm,step,step_mpi,tasks,tasks_mpi,nn,models} bench_bandwidth bench_spmm; do
   [ -x "$build/bin/$program" ] && cp "$build/bin/$program" "$home/libexec/"
 done
 [ -x "$home/libexec/lockstep" ] || { echo "bundle: no $build/bin/lockstep: build first" >&2; exit 2; }
