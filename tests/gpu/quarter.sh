@@ -40,6 +40,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 done
 [ $# -eq 0 ] || shift
 [ ${#calls[@]} -gt 0 ] || calls=(a b c)
+[ ! -x "$here/../../bin/lockstep-prep" ] || "$here/prepare.sh" || exit 1  # in a bundle
 for call in "${calls[@]}"; do
   while read -r _ steps limit budget more; do
     echo "== $call: $steps"
