@@ -74,8 +74,8 @@ bundle: cuda-tests  ## build/bundle.tar.xz: the CUDA programs and tests with the
 
 # One architecture, that of H100 and H200.
 gpu-quarter: CMAKE_ARGS += -DCMAKE_CUDA_ARCHITECTURES=90a-real
-gpu-quarter: BUNDLE += --without-nccl --data data
-gpu-quarter: bundle  ## a bundle with the prepared files of data/ for fifteen minutes with a GPU; docs/design/gpu-check.md
+gpu-quarter: BUNDLE += --without-nccl --raw raw
+gpu-quarter: bundle  ## a bundle with the raw files of raw/ for fifteen minutes with a GPU; docs/design/gpu-check.md
 
 cuda-host: configure  ## lockstep with the CUDA path on a stand-in for the GPU, in build/cuda-host/bin: for tests
 	@cmake --build $(BUILD) -j $(JOBS) --target cuda_host_lockstep

@@ -1,5 +1,6 @@
 #!/bin/bash
-# One process for several devices of the stand-in, through the real program: devices.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
+# One process for the four devices of the stand-in, or for four GPUs, through the real program:
+#   devices.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
 # Ranks that are threads give the same bits as ranks that are processes, and as one rank. Also tested: every model,
 # checkpoints, searches by groups of ranks, and rejected configurations.
 # sections bits backends checkpoints searches refused sasrec tisasrec kgat bprmf hrm har
@@ -81,7 +82,7 @@ if section searches; then  # groups of two ranks with two GPUs of their own; two
   echo "ok  groups of ranks have their GPUs, or share one: the same search"
 fi
 
-if section refused; then
+if section refused && [[ $("$lockstep" info) == *stand-in* ]]; then
   refused 2 "'9' is not one of the GPUs 0 .. 3" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --gpu-ids 0,9
   refused 2 "named only once" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --gpu-ids 1,1
   refused 2 "wait for one another forever" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --graphs on

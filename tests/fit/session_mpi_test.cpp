@@ -15,7 +15,7 @@
 #include "lockstep/tasks/emulator/emulator_task.hpp"
 #include "support/device_array.hpp"
 #include "support/emulator_file.hpp"
-#include "support/mpi_main.hpp"
+#include "support/mpi_gpus.hpp"
 #include "support/temp_dir.hpp"
 #include "support/test.hpp"
 
@@ -163,8 +163,8 @@ TEST_SUITE("fit.session") {
   TEST_CASE("rows in the order of a training give its weights in every bit") { train_beside_trainer({}, kConfig); }
 
   TEST_CASE("rows in the memory of a GPU in the order of a training give its weights in every bit") {
-    const Device gpu{DeviceKind::cuda, test_world().rank()};
-    if (gpu_count() < test_world().size()) return;
+    const Device gpu = own_gpu();
+    if (gpu_count() == 0 || !gpu_for_each_rank()) return;
     const CurrentGpu current(gpu);
     train_beside_trainer(gpu, kConfig + "run.device = cuda\n");
     train_beside_trainer(gpu, kFast + "run.device = cuda\n");
@@ -386,7 +386,7 @@ TEST_SUITE("fit.session") {
 
   TEST_CASE("a session on a GPU takes the steps of one on CPUs, and each continues the state of the other") {
     if (gpu_count() == 0) return;
-    const Device gpu{DeviceKind::cuda, test_world().rank() % gpu_count()};
+    const Device gpu = own_gpu();
     const CurrentGpu current(gpu);
     const EmulatorContents rows = emulator_contents(200, kIn, kOut);
     std::vector<double> x(rows.x.begin(), rows.x.begin() + 60 * kIn), y(rows.y.begin(), rows.y.begin() + 60 * kOut);

@@ -1,15 +1,15 @@
 #!/bin/bash
 # Packs the programs of a build and their libraries, for a machine without MPI, HDF5 and Boost:
-#   bundle.sh [--without-nccl] [--data FOLDER] BUILD OUTPUT.tar[.xz|.gz]
+#   bundle.sh [--without-nccl] [--raw FOLDER] BUILD OUTPUT.tar[.xz|.gz]
 # The bundle runs from any folder. It uses the target machine's C library (of the version that it prints, or newer), CUDA libraries and
-# driver, and includes NCCL unless the machine has it. --data adds the prepared files of FOLDER
-# that check.sh uses. The extension of the output selects the compression. docs/design/gpu-check.md explains its use.
+# driver, and includes NCCL unless the machine has it. --raw adds the raw files of FOLDER that prepare.sh reads.
+# The extension of the output selects the compression. docs/design/gpu-check.md explains its use.
 set -euo pipefail
-nccl='' data=''
+nccl='' raw=''
 while true; do
   case ${1:-} in
     --without-nccl) nccl='|libnccl' ;;
-    --data) data=${2:?--data needs a folder} && shift ;;
+    --raw) raw=${2:?--raw needs a folder} && shift ;;
     *) break ;;
   esac
   shift
@@ -23,7 +23,7 @@ home=$work/lockstep-bundle
 mkdir -p "$home"/{bin,libexec,lib/openmpi,lib/pmix,share,tests}
 
 # Programs lie in libexec/. bin/ has a link per program to a script that starts it with the bundled libraries.
-for program in lockstep lockstep-prep test_{ops,optim,device,comm,step,step_mpi,tasks,nn,models} bench_bandwidth bench_spmm; do
+for program in lockstep lockstep-prep test_{ops,optim,device,comm,step,step_mpi,tasks,tasks_mpi,nn,models} bench_bandwidth bench_spmm; do
   [ -x "$build/bin/$program" ] && cp "$build/bin/$program" "$home/libexec/"
 done
 [ -x "$home/libexec/lockstep" ] || { echo "bundle: no $build/bin/lockstep: build first" >&2; exit 2; }
@@ -99,9 +99,9 @@ cp -r "$source/configs" "$source/LICENSE" "$home/"
 cp -r "$source"/tests/{golden,gpu,peers} "$home/tests/"
 mkdir "$home/tests/cuda_host"
 cp "$source"/tests/cuda_host/*.sh "$home/tests/cuda_host/"
-mkdir "$home/data"
-for file in ml-1m kgat-ml1m hapt sudoku-1k; do
-  if [ -n "$data" ] && [ -f "$data/$file.h5" ]; then cp "$data/$file.h5" "$home/data/"; fi
+mkdir "$home/data" "$home/raw"
+for name in ratings.dat.xz kgat-ml1m hapt_raw.tar.xz; do
+  if [ -e "${raw:-/none}/$name" ]; then cp -rL "$raw/$name" "$home/raw/"; fi
 done
 # The programs contain the same kernels, further apart than xz looks by default.
 XZ_OPT=${XZ_OPT:---lzma2=preset=6,dict=512MiB} tar -C "$work" -caf "$output" lockstep-bundle

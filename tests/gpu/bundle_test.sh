@@ -6,7 +6,11 @@ for tool in ompi_info strip; do
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$(dirname "$0")/bundle.sh" "$1" "$work/bundle.tar"
+mkdir "$work/raw"
+awk 'BEGIN {for (n = 0; n < 4000; ++n) print n % 200 + 1 "::" n * n % 53 + 1 "::5::" 978300000 + 60 * n}' | xz > "$work/raw/ratings.dat.xz"
+"$1/bin/lockstep-prep" synth-kg --users 30 --text "$work/raw/kgat-ml1m" --output "$work/kg.h5" --quiet
+xz "$work"/raw/kgat-ml1m/*.txt
+"$(dirname "$0")/bundle.sh" --raw "$work/raw" "$1" "$work/bundle.tar"
 mkdir "$work/another place"
 tar -C "$work/another place" -xf "$work/bundle.tar"
 cd "$work/another place/lockstep-bundle"
@@ -25,6 +29,8 @@ clean bin/lockstep-prep synth-icecolumn --rows 400 --output "$work/ice.h5" --qui
 clean bin/mpirun --oversubscribe --bind-to none -n 2 bin/lockstep train --config configs/emulator-icecolumn.ini --data.path "$work/ice.h5" \
   --batch.size 50 --epochs 2 --threads 1 --run-dir "$work/run"
 clean bin/lockstep verify --model emulator --golden tests/golden/emulator_default.h5 | tail -1
+clean tests/gpu/prepare.sh
+clean bin/lockstep-prep check data/ml-1m.h5 data/kgat-ml1m.h5
 # CUDA's libraries come from the first folder that has them, never from a folder that only exists.
 ln -s start bin/paths
 # shellcheck disable=SC2016

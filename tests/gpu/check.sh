@@ -49,14 +49,14 @@ wants() {  # STEP: whether it was asked for
 models=(emulator-1000 emulator-16000 sasrec tisasrec kgat har har-images hrm trm)
 alone=(hrm hrm-96 hrm-768 trm trm-attention kgat kgat-bf16 har-images)  # without PyTorch
 walls=(sasrec har kgat)
-apart_parts=(buckets rows graphs stalled slots test_step_mpi)
+apart_parts=(buckets rows graphs stalled slots test_step_mpi test_tasks_mpi)
 early_parts=(code test_ops test_optim golden training)
 programs=(test_ops test_optim test_device test_comm test_step test_tasks test_nn test_models) tools=(memcheck racecheck initcheck synccheck)
 if [ -n "$list" ]; then
   for program in "${programs[@]}"; do wants "tests/$program"; done
   for tool in "${tools[@]}"; do wants "sanitizer/$tool"; done
   for precision in fp32 tf32 bf16 fp16; do wants "golden/$precision"; done
-  for name in training bandwidth spmm; do wants "$name"; done
+  for name in training threads bandwidth spmm; do wants "$name"; done
   for part in "${apart_parts[@]}"; do wants "apart/$part"; done
   for name in "${early_parts[@]}"; do wants "early/$name"; done
   for kind in warm speed graphs early trace; do for model in "${models[@]}"; do wants "$kind/$model"; done; done
@@ -225,11 +225,11 @@ wants golden/fp32 && check golden "all reference files on the GPU" 1800 "$tests/
 for precision in tf32 bf16 fp16; do
   wants "golden/$precision" && check golden "reference files in $precision" 1800 "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden" "--precision $precision"
 done
-trainings() {  # SECTION COMMAND...: every section of train.sh
-  local section
-  for section in $(sed -n 's/^# sections //p' "$tests/cuda_host/train.sh"); do
+sections() {  # SECTION SCRIPT COMMAND...: every section of a script
+  local section script=$tests/cuda_host/$2
+  for section in $(sed -n 's/^# sections //p' "$script"); do
     # shellcheck disable=SC2086
-    check "$1" "training: $section" 1800 env LOCKSTEP_SECTION="$section" "${@:2}" "$tests/cuda_host/train.sh" "$bin/lockstep" "$bin/lockstep-prep" $mpirun
+    check "$1" "${2%.sh}: $section" 1800 env LOCKSTEP_SECTION="$section" "${@:3}" "$script" "$bin/lockstep" "$bin/lockstep-prep" $mpirun
   done
 }
 if ! wants training; then
@@ -237,7 +237,17 @@ if ! wants training; then
 elif [ -n "$cases" ]; then
   note training "beside the processor" skipped 0 "" "" "a trial"
 else
-  trainings training
+  sections training train.sh
+fi
+if wants threads; then
+  gpus=$("$bin/lockstep" info | grep -o "compute capability" | wc -l)
+  if [ -n "$cases" ]; then
+    note threads "a thread for each GPU" skipped 0 "" "" "a trial"
+  elif [ "$gpus" -lt 4 ]; then
+    note threads "a thread for each GPU" skipped 0 "" "" "it needs four GPUs, and sees $gpus"
+  else
+    sections threads devices.sh CUDA_VISIBLE_DEVICES=0,1,2,3
+  fi
 fi
 
 # --- Two ranks on one GPU by NCCL: each has a host name of its own -----------------------------------------------------------------
@@ -250,7 +260,7 @@ for part in "${apart_parts[@]}"; do
     note apart "$part" skipped 0 "" "" "a trial"
   elif [[ $part != test_* ]]; then
     # shellcheck disable=SC2086
-    check apart "training: $part" 600 "${together[@]}" LOCKSTEP_SECTION="$part" "$tests/cuda_host/train.sh" "$work/lockstep-apart" "$bin/lockstep-prep" $mpirun
+    check apart "train: $part" 600 "${together[@]}" LOCKSTEP_SECTION="$part" "$tests/cuda_host/train.sh" "$work/lockstep-apart" "$bin/lockstep-prep" $mpirun
   elif [ -x "$bin/$part" ]; then
     # shellcheck disable=SC2086
     check apart "$part" 600 "${together[@]}" $mpirun -n 2 "$here/apart.sh" "$bin/$part" "-tc=*GPU*"
@@ -278,7 +288,7 @@ for program in test_ops test_optim; do
 done
 wants early/golden && check early "all reference files on the GPU" 1800 "${early[@]}" "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden"
 if wants early/training && [ -z "$cases" ]; then
-  trainings early "${early[@]}"
+  sections early train.sh "${early[@]}"
 fi
 wait  # from here on, every step has the machine to itself
 

@@ -8,8 +8,9 @@
 set -uo pipefail
 tool=$(command -v cuobjdump || ls "${CUDA_HOME:-/usr/local/cuda}/bin/cuobjdump" 2> /dev/null)
 [ -n "$tool" ] || { echo "instructions: no cuobjdump on this machine"; exit 77; }
+arch=$("$tool" -lelf "${1:?PROGRAM}" | grep -om1 'sm_90a\?')  # of several; else all
 names=$(command -v cu++filt || command -v c++filt || echo cat)
-"$tool" -sass "${1:?PROGRAM}" | awk '
+"$tool" ${arch:+-arch "$arch"} -sass "$1" | awk '
   function hex(text,   i, value) {
     for (i = 1; i <= length(text); ++i) value = 16 * value + index("0123456789abcdef", substr(text, i, 1)) - 1
     return value

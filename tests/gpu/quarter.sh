@@ -16,7 +16,7 @@ b           warm/*                                                   125 130 --p
 b           speed/hrm,speed/trm,speed/tisasrec,speed/kgat,speed/har,speed/sasrec,speed/emulator-1000 45 340 --seconds 2 --precisions fp32,bf16
 c           apart/*                                                   85  90
 c           wall/*,spmm                                               45  60
-checks      tests/*,golden/*,training,early/code                     280 560
+checks      tests/*,golden/*,training,threads,early/code             280 560
 traces      trace/*                                                   60 560
 graphs      graphs/*                                                  60 560
 products    tuned/*                                                   60 560
@@ -40,6 +40,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 done
 [ $# -eq 0 ] || shift
 [ ${#calls[@]} -gt 0 ] || calls=(a b c)
+[ ! -x "$here/../../bin/lockstep-prep" ] || "$here/prepare.sh" || exit 1  # in a bundle
 for call in "${calls[@]}"; do
   while read -r _ steps limit budget more; do
     echo "== $call: $steps"

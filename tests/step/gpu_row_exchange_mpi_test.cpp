@@ -4,14 +4,12 @@
 #include "lockstep/nn/transfer.hpp"
 #include "step/gpu_row_exchange.hpp"
 #include "support/elements.hpp"
-#include "support/mpi_main.hpp"
+#include "support/mpi_gpus.hpp"
 #include "support/test.hpp"
 
 namespace {
 
 constexpr std::int64_t kWidth = 4;
-
-Device own_gpu() { return {DeviceKind::cuda, test_world().rank() % std::max(1, gpu_count())}; }
 
 /// Two tables, one before and one behind dense weights, fitted to points that are functions of the sample's number.
 class TwoTables final : public ShardModel {

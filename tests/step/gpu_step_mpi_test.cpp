@@ -1,10 +1,8 @@
 #include "step/small_gpu_model.hpp"
-#include "support/mpi_main.hpp"
+#include "support/mpi_gpus.hpp"
 #include "support/test.hpp"
 
 namespace {
-
-Device own_gpu() { return {DeviceKind::cuda, test_world().rank() % std::max(1, gpu_count())}; }
 
 /// Full batches, smaller ones, and some with fewer samples than ranks.
 GlobalBatch batch_at(std::int64_t step) {
@@ -18,7 +16,7 @@ TEST_SUITE("step.gpu_step") {
   TEST_CASE("repeated steps of several GPUs have the bits of steps that are launched call by call" *
             doctest::skip(gpu_count() == 0)) {
     Communicator& comm = test_world().communicator();
-    if (gpu_count() < comm.size()) return skip("graphs need a GPU for each rank");
+    if (!gpu_for_each_rank()) return skip("graphs need a GPU for each rank");
     for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
       for (const bool fails : {false, true}) {
         CAPTURE(bucket_bytes);

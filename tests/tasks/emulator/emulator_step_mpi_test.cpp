@@ -1,5 +1,5 @@
 #include "emulator_training.hpp"
-#include "support/mpi_main.hpp"
+#include "support/mpi_gpus.hpp"
 #include "support/test.hpp"
 
 using Network = EmulatorNetwork;
@@ -9,8 +9,8 @@ TEST_SUITE("tasks.emulator_step") {
   TEST_CASE("a step of two kernels on several GPUs agrees with one GPU, with separate kernels and between ranks" *
             doctest::skip(gpu_count() == 0)) {
     Communicator& comm = test_world().communicator();
-    if (gpu_count() < comm.size()) return skip("a step of two kernels needs a GPU for each rank");
-    const Device own = {DeviceKind::cuda, comm.rank()};
+    if (!gpu_for_each_rank()) return skip("a step of two kernels needs a GPU for each rank");
+    const Device own = own_gpu();
     const std::vector<std::pair<Network, std::vector<std::int64_t>>> cases = {
         {{.in = 5, .out = 3, .hidden = 12}, {40, 40, 1, 40, 40, 13, 40, 40}},  // some ranks without samples
         {{.in = 5, .out = 3, .hidden = 64}, {40, 13, 40}},                     // two partial sums of the norm

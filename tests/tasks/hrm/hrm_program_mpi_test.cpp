@@ -1,6 +1,6 @@
 #include "lockstep/train/evaluator.hpp"
 #include "support/elements.hpp"
-#include "support/mpi_main.hpp"
+#include "support/mpi_gpus.hpp"
 #include "support/random_puzzles.hpp"
 #include "support/test.hpp"
 #include "tasks/hrm/hrm_program.hpp"
@@ -150,8 +150,8 @@ TEST_SUITE("tasks.hrm_program") {
 
   TEST_CASE("GPU: the carry in device memory has the same bits with direct launches, graphs and after resuming" *
             doctest::skip(gpu_count() == 0)) {
-    if (gpu_count() < test_world().size()) return skip("graphs need a GPU for each rank");
-    const Device gpu{DeviceKind::cuda, test_world().rank()};
+    if (!gpu_for_each_rank()) return skip("graphs need a GPU for each rank");
+    const Device gpu = own_gpu();
     for (const std::int64_t accumulate : {1, 3}) {
       CAPTURE(accumulate);
       Run calls(test_world(), config(false, accumulate, "off"), 1, DType::f32, gpu),
@@ -168,8 +168,7 @@ TEST_SUITE("tasks.hrm_program") {
   }
 
   TEST_CASE("GPU: sequences halt as on the CPU" * doctest::skip(gpu_count() == 0)) {
-    Run here(test_world(), config(false), 1, DType::f64),
-        there(test_world(), config(false), 1, DType::f64, {DeviceKind::cuda, test_world().rank() % gpu_count()});
+    Run here(test_world(), config(false), 1, DType::f64), there(test_world(), config(false), 1, DType::f64, own_gpu());
     for (Run* run : {&here, &there}) run->steps(8);
     CHECK(difference(here, there) < 1e-9);
     const auto carried = [](Run& run, std::size_t i) {
@@ -180,13 +179,12 @@ TEST_SUITE("tasks.hrm_program") {
 
   TEST_CASE("GPU: a step that overflows in fp16 changes no weights, but counts as a segment" *
             doctest::skip(gpu_count() == 0)) {
-    if (gpu_count() < test_world().size()) return skip("graphs need a GPU for each rank");
+    if (!gpu_for_each_rank()) return skip("graphs need a GPU for each rank");
     std::vector<std::unique_ptr<Run>> runs;
     for (const char* graphs : {"off", "on"}) {
       RunConfig settings = config(false, 1, graphs);
       settings.run.precision = "fp16";
-      Run& run = *runs.emplace_back(std::make_unique<Run>(test_world(), std::move(settings), 1, DType::f32,
-                                                          Device{DeviceKind::cuda, test_world().rank()}));
+      Run& run = *runs.emplace_back(std::make_unique<Run>(test_world(), std::move(settings), 1, DType::f32, own_gpu()));
       run.model.params().store_as(DType::f16);
       run.steps(4);
       const std::uint64_t hash = run.model.params().hash();

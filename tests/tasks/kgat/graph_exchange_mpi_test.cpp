@@ -1,5 +1,5 @@
 #include "support/devices.hpp"
-#include "support/mpi_main.hpp"
+#include "support/mpi_gpus.hpp"
 #include "support/test.hpp"
 #include "tasks/kgat/graph_exchange.hpp"
 
@@ -88,7 +88,7 @@ TEST_SUITE("tasks.graph_exchange") {
 
   TEST_CASE("rows and values of a GPU are those of the CPU" * doctest::skip(gpu_count() == 0)) {
     Communicator& comm = test_world().communicator();
-    const Device gpu = {DeviceKind::cuda, comm.rank() % std::max(1, gpu_count())};
+    const Device gpu = own_gpu();
     const std::vector<std::int64_t> indptr = offsets(kNodes);
     GraphExchange here(comm, NodeCut(indptr, 16, comm.size()), true),
         there(comm, NodeCut(indptr, 16, comm.size()), true, gpu);

@@ -1,5 +1,5 @@
 #include "support/devices.hpp"
-#include "support/mpi_main.hpp"
+#include "support/mpi_gpus.hpp"
 #include "support/test.hpp"
 #include "tasks/kgat/graph_set.hpp"
 #include "tasks/kgat/kgat_step.hpp"
@@ -54,7 +54,6 @@ struct Setup {
 };
 
 /// This rank's GPU.
-Device own_gpu() { return {DeviceKind::cuda, test_world().rank() % std::max(1, gpu_count())}; }
 
 struct Mode {
   KgatMode mode = KgatMode::replicate;
