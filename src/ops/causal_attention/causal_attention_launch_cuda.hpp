@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(256)
   earlier.wait();
   const std::int64_t stride = table_stride(p.width), rows = p.last + 1;
   for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < count;
-       e += std::int64_t{gridDim.x} * blockDim.x) {  // mutant-equivalent: an element computed twice gets the same value
+       e += std::int64_t{gridDim.x} * blockDim.x) {
     const std::int64_t c = e % stride, r = e / stride % rows, head = e / (stride * rows) % p.heads;
     const std::int64_t side = e / (stride * rows * p.heads) % 2, sequence = e / (stride * rows * p.heads * 2);
     real_t<T> value = 0;
