@@ -102,7 +102,7 @@ void print(const EvalArguments& a, std::int64_t samples, const std::string& prot
     for (const MetricTable& t : tables)
       named[t.name] = {{"rows", t.rows}, {"columns", t.columns}, {"values", t.values}};
     for (const BaselineMetrics& b : baselines) out["baselines"][b.name] = json_of(b.metrics);
-    std::cout << out.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+    std::cout << line_of(out, -1);
     return;
   }
   std::cout << a.checkpoint << ", " << samples << " " << a.split << " samples of " << a.config.data.path << "\n"
