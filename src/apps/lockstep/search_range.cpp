@@ -53,7 +53,7 @@ SearchRange::SearchRange(std::string key, const std::string& text, bool whole) :
     allow(low_ == std::floor(low_) && high_ == std::floor(high_), "an end is no whole number");
     allow(low_ <= high_, "an empty range");
     allow(high_ - low_ < kMostPoints, "more than a million values");
-    for (double value = low_; value <= high_; ++value) list_.push_back(printed("%.0f", value));
+    for (int i = 0; i <= static_cast<int>(high_ - low_); ++i) list_.push_back(printed("%.0f", low_ + i));
     return;
   }
   kind_ = word == "log" ? Kind::log : Kind::uniform;
