@@ -181,6 +181,7 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
     return desk ? desk->ask(line_of(question, -1)) : queue->answer(line_of(question, -1));
   };
 
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): set_thread_speaker() replaces what it refers to
   const Speaker speaker = log::speaker();
   const bool silent = campaign.many || group.rank() != world.rank();
   for (Json question = Json::object();;) {

@@ -169,7 +169,8 @@ std::vector<MetricTable> compare(World& world, const EvalArguments& a, const Sam
 
 /// The run directory of a checkpoint. errors  Error (usage): the file is in no run directory
 fs::path run_of(const std::string& checkpoint) {
-  const fs::path folder = fs::absolute(checkpoint).lexically_normal().parent_path(), run = folder.parent_path();
+  const fs::path folder = fs::absolute(checkpoint).lexically_normal().parent_path();
+  fs::path run = folder.parent_path();
   require_usage(folder.filename() == "checkpoints" && fs::exists(run / "config.ini"), "option record: '", checkpoint,
                 "' is not in the folder checkpoints of a run directory; omit --record");
   return run;

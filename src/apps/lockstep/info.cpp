@@ -32,7 +32,7 @@ std::string processor() {
   std::ifstream in("/proc/cpuinfo");
   std::string maker;
   for (std::string line; std::getline(in, line);) {
-    const std::string value = trim(line.substr(line.find(':') + 1));
+    std::string value = trim(line.substr(line.find(':') + 1));
     if (line.starts_with("model name")) return value;
     if (line.starts_with("CPU implementer")) maker = value;
     if (line.starts_with("CPU part")) return "implementer " + maker + ", part " + value;

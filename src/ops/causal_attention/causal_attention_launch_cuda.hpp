@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(256)
 /// The threshold of element masks, whose rate is a multiple of 1/256.
 inline std::uint32_t element_threshold(const TimeBuckets& time) {
   return time && time.dropout && time.drop == TimeBuckets::Drop::element
-             ? static_cast<std::uint32_t>(time.dropout.rate * 256 + 0.5)
+             ? static_cast<std::uint32_t>(std::lround(time.dropout.rate * 256))
              : 0;
 }
 inline double element_scale(const TimeBuckets& time) { return 256.0 / (256 - element_threshold(time)); }

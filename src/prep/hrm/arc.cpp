@@ -114,7 +114,7 @@ class ArcRows {
 
 /// Makes the part of these tasks; `pick` selects a task's pairs of this split.
 template <class Pick>
-PuzzlePart arc_part(std::shared_ptr<const std::vector<Drawn>> tasks, bool shift, std::uint64_t seed, Pick pick) {
+PuzzlePart arc_part(const std::shared_ptr<const std::vector<Drawn>>& tasks, bool shift, std::uint64_t seed, Pick pick) {
   auto examples = std::make_shared<Examples>();
   examples->owner = tasks;
   PuzzlePart part;
