@@ -91,8 +91,8 @@ struct Whereabouts {
   Text<48> what;
 };
 
-/// A rank's record in the memory of its node: the rank writes it, the watchdogs of the node read it, in whatever state
-/// the rank's process is.
+/// A rank's record in the memory of its node. The rank writes it; the watchdogs of the node read it, even when the rank's
+/// process has stopped or died.
 struct RankBoard {
   SharedValue<Identity> identity;
   SharedValue<Whereabouts> whereabouts;

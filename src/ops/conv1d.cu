@@ -121,7 +121,6 @@ __global__ void __launch_bounds__(kThreads)
                           const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias) {
   earlier.wait();
   using R = real_t<T>;
-  // mutant-equivalent: an element computed twice gets the same value
   const std::int64_t count = s.rows * s.channels * s.length, stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; at < count; at += stride) {
     const std::int64_t i = gpu::remainder(at, s.length), rest = gpu::quotient(at, s.length);
@@ -167,7 +166,6 @@ __global__ void __launch_bounds__(kThreads)
                          const T* __restrict__ x) {
   earlier.wait();
   using R = real_t<T>;
-  // mutant-equivalent: another thread or block does the same work
   const std::int64_t c = blockIdx.x / (s.kernel + 1), j = blockIdx.x % (s.kernel + 1);
   const bool bias = j == s.kernel;
   const std::int64_t shift = bias ? 0 : j - s.kernel / 2;

@@ -22,7 +22,6 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
                          const double* __restrict__ weights, real_t<T> others, real_t<T> own) {
   earlier.wait();
   using R = real_t<T>;
-  // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t warps = std::int64_t{gridDim.x} * (gpu::kTotalThreads / kWarp);
   double mine = 0;

@@ -16,7 +16,6 @@ __global__ void __launch_bounds__(256)
     transpose_edges_kernel(gpu::Earlier earlier, std::int64_t count, T* __restrict__ y, const T* __restrict__ x,
                            const std::int64_t* __restrict__ opposite) {
   earlier.wait();
-  // mutant-equivalent: an element computed twice gets the same value
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < count; e += stride)
     y[e] = x[opposite[e]];
@@ -29,7 +28,6 @@ __global__ void __launch_bounds__(256)
                       std::uint64_t threshold, T scale, Dropout dropout) {
   earlier.wait();
   const Philox draws = dropout.draws(0);
-  // mutant-equivalent: an element computed twice gets the same value
   const std::int64_t stride = 4 * std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t first = 4 * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x); first < count; first += stride) {
     const auto words = draws.block(static_cast<std::uint64_t>(first / 4));

@@ -110,9 +110,8 @@ __device__ void dense(std::int64_t depth, std::int64_t rows, const T* m, const T
 template <int kNodes, class S, class F>
 __device__ void for_each(const StateView<S>& view, std::int64_t variables, std::int64_t n, const F& f) {
   const std::int64_t first = std::int64_t{blockIdx.x} * kNodes;
-  const int nodes = static_cast<int>(n - first < kNodes ? n - first : kNodes);  // mutant-equivalent: equal
+  const int nodes = static_cast<int>(n - first < kNodes ? n - first : kNodes);
   const bool variables_first = view.variable_stride != 1;
-  // mutant-equivalent: several threads store the same
   for (std::int64_t e = threadIdx.x; e < nodes * variables; e += kThreads) {
     const std::int64_t fast = variables_first ? nodes : variables;
     const std::int64_t a = e % fast, b = e / fast;
@@ -125,7 +124,6 @@ __device__ void for_each(const StateView<S>& view, std::int64_t variables, std::
 template <int kNodes, class T, class S>
 __device__ void load_states(const StatesNetwork<T>& net, std::int64_t n, const StateView<const S>& x, T* sm_z) {
   const std::int64_t first = std::int64_t{blockIdx.x} * kNodes;
-  // mutant-equivalent: one more zero, where the layer's results go later
   for (std::int64_t e = threadIdx.x; e < net.n_in() * kNodes; e += kThreads)
     if (first + e % kNodes >= n) sm_z[e] = 0;
   for_each<kNodes>(x, net.n_in(), n, [&](int node, std::int64_t i) {

@@ -192,11 +192,9 @@ __global__ void __launch_bounds__(kWarp* kWarps)
                      const T* __restrict__ tails, RelationTriples triples, int lanes) {
   earlier.wait();
   const auto count = static_cast<std::int64_t>(triples.place.size());
-  // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes;
-  const int groups = kWarp * kWarps / lanes;  // mutant-equivalent: an element computed twice gets the same value
+  const int groups = kWarp * kWarps / lanes;
   // All lanes of a warp must stay for its shuffles.
-  // mutant-equivalent: an element computed twice gets the same value
   for (std::int64_t base = std::int64_t{blockIdx.x} * groups; base < count; base += std::int64_t{gridDim.x} * groups) {
     const std::int64_t i = base + group;
     real_t<T> sum = 0;
@@ -232,7 +230,7 @@ __global__ void __launch_bounds__(kWarp* kWarps)
     T sum = 0;
     for (std::int64_t i = edge_ptr[e]; i < edge_ptr[e + 1]; ++i) {
       sum += logits[i];
-      if (each) most = logits[i] > most ? logits[i] : most;  // mutant-equivalent: either of two equal values
+      if (each) most = logits[i] > most ? logits[i] : most;
     }
     if (!each) {
       values[e] = sum;
@@ -244,7 +242,6 @@ __global__ void __launch_bounds__(kWarp* kWarps)
   for (std::int64_t e = begin + lane; e < end; e += kWarp) {
     T share = 0;
     if (each) {
-      // mutant-equivalent: shares and their sum change sign together
       for (std::int64_t i = edge_ptr[e]; i < edge_ptr[e + 1]; ++i) share += exp(logits[i] - most);
     } else {
       share = exp(values[e] - most);

@@ -61,19 +61,15 @@ constexpr std::int32_t kNone = std::numeric_limits<std::int32_t>::max();
 /// Calls f(i) for i < n, with one thread of the grid for each i.
 template <class F>
 __device__ void by_threads(std::int64_t n, const F& f) {
-  // mutant-equivalent: several threads may store the same
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
-  // mutant-equivalent: several threads may store the same
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += stride) f(i);
 }
 /// The same with one warp for each i: all lanes call f(i).
 template <class F>
 __device__ void by_warps(std::int64_t n, const F& f) {
-  // mutant-equivalent: several warps may store the same
   const std::int64_t stride = std::int64_t{gridDim.x} * kWarps;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; i < n; i += stride) f(i);
 }
-// mutant-equivalent: any order of the lanes
 __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
 /// Lanes that search for a sample's item together.
@@ -93,7 +89,6 @@ __device__ std::int64_t items_before_by_lanes(const std::int32_t* items, std::in
 }
 
 __device__ void fill_packs(std::int32_t* values, std::int64_t n) {
-  // mutant-equivalent: any value above all rows
   by_threads(gpu::ceil_div(n, kCounted) * kCounted - n, [&](std::int64_t i) { values[n + i] = kNone; });
 }
 
@@ -127,9 +122,8 @@ __device__ std::int32_t less_than(const std::int32_t* values, std::int64_t n, st
 __device__ const std::int32_t* near(const std::int32_t* values, std::int64_t n) {
   constexpr std::int64_t kMost = 4096;
   alignas(16) __shared__ std::int32_t sm_values[kMost];
-  if (n > kMost) return values;  // mutant-equivalent: the same values
+  if (n > kMost) return values;
 #pragma unroll 4
-  // mutant-equivalent: a pack more is not counted
   for (std::int64_t i = kCounted * std::int64_t{threadIdx.x}; i < n; i += kCounted * kThreads)
     *reinterpret_cast<Pack<std::int32_t, kCounted>*>(sm_values + i) =
         *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(values + i);
@@ -151,7 +145,6 @@ __device__ void sort_uses(const Uses& uses, const Put& put) {
         count<kCounted>(rows, first, [&](int k, std::int32_t x, std::int64_t) { return x == row.at[k]; });
 #pragma unroll
     for (int k = 0; k < kCounted; ++k) {
-      // mutant-equivalent: the arrays have space for one more use
       if (lane() != k || first + k >= uses.n) continue;
       const std::int32_t less = smaller.at[k];
       std::int32_t index = less + equal.at[k];
@@ -187,7 +180,7 @@ __device__ void clear_lists(const Uses& uses) {
   fill_packs(uses.row, uses.n);
   fill_packs(uses.first, uses.n);
   by_threads(uses.n, [&](std::int64_t i) {
-    uses.rows[i] = -1;  // mutant-equivalent: there is a first row
+    uses.rows[i] = -1;
     uses.ptr[i + 1] = uses.n;
   });
 }
@@ -240,8 +233,7 @@ __device__ void clear_lists(const Uses& uses) {
   fill_packs(a.first_of_chunk, samples);
   fill_packs(a.first_of_relation, samples);
   by_threads(a.most_chunks, [&](std::int64_t c) { a.chunks[c] = {}; });
-  by_threads(a.most_relations,
-             [&](std::int64_t r) { a.relations[r] = -1; });  // mutant-equivalent: there is a first one
+  by_threads(a.most_relations, [&](std::int64_t r) { a.relations[r] = -1; });
   by_threads(samples, [&](std::int64_t b) {
     DrawnTriple triple;
     if (source.draw != nullptr) {
@@ -272,7 +264,7 @@ __device__ void clear_lists(const Uses& uses) {
     const Place place = place_of(b);
     const std::int64_t in_chunk = place.before % a.chunk, left = place.left + in_chunk,
                        size = left < a.chunk ? left : a.chunk;
-    if (lane() != 0) return;  // mutant-equivalent: several lanes may store the same
+    if (lane() != 0) return;
     a.first_of_chunk[b] = in_chunk == 0 ? relations[b] : kNone;
     a.first_of_relation[b] = place.before == 0 ? relations[b] : kNone;
     const std::int32_t rows[3] = {a.drawn[0][b], a.drawn[2][b], a.drawn[3][b]};
@@ -290,10 +282,9 @@ __device__ void clear_lists(const Uses& uses) {
     const Place place = place_of(b);
     const std::int64_t chunk = less_than(a.first_of_chunk, samples, relation) + place.before / a.chunk;
     const std::int32_t number = less_than(a.first_of_relation, samples, relation);
-    if (lane() == 0)  // mutant-equivalent: several lanes may store the same
-      a.chunks[chunk] = {relation, place.at, place.left < a.chunk ? place.left : a.chunk};
+    if (lane() == 0) a.chunks[chunk] = {relation, place.at, place.left < a.chunk ? place.left : a.chunk};
     if (place.before != 0) return;
-    if (lane() == 0) {  // mutant-equivalent: several lanes may store the same
+    if (lane() == 0) {
       a.relations[number] = relation;
       a.relation_chunks[number] = chunk;
     }

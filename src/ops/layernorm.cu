@@ -265,7 +265,6 @@ __global__ void __launch_bounds__(kWarp* kBackwardWarps<N * kHeld>)
 #pragma unroll
       for (int e = 0; e < kHeld * N; ++e) sm_sums[warp][(e / N * kWarp + lane) * N + e % N] = sums[k][e / N].at[e % N];
       __syncthreads();
-      // mutant-equivalent: an element computed twice gets the same value
       for (std::int64_t c = warp * kWarp + lane; c < columns; c += kWarp * kWarps) {
         R total = 0;
 #pragma unroll

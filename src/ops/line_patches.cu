@@ -232,7 +232,6 @@ __global__ void __launch_bounds__(kWarp * 8)
   __shared__ T sm_tile[kWarp][kWarp + 1];
   const std::int64_t column = std::int64_t{blockIdx.x} * kWarp, row = std::int64_t{blockIdx.y} * kWarp;
   for (int r = static_cast<int>(threadIdx.y); r < kWarp; r += 8)
-    // mutant-equivalent: elements beyond a row's end are not stored
     if (row + r < rows && column + threadIdx.x < columns)
       sm_tile[r][threadIdx.x] = f.get(row + r, column + threadIdx.x);
   __syncthreads();
@@ -315,7 +314,6 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ R sm_sums[kComponents][kLanes][kColumns];
   const LinePatches& s = pictures.s;
   const int pixel = static_cast<int>(blockIdx.x), patch = static_cast<int>(s.patch);
-  // mutant-equivalent: another thread or block does the same work
   const int column = static_cast<int>(threadIdx.x) % kColumns, lane = static_cast<int>(threadIdx.x) / kColumns;
   const std::int64_t d = std::int64_t{blockIdx.z} * kColumns + column, all = s.pictures * s.tokens();
   const std::int64_t begin = all * blockIdx.y / gridDim.y, end = all * (blockIdx.y + 1) / gridDim.y;

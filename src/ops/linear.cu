@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreads) tall_product_kernel(gpu::Earlier ear
     if (row >= p.n) return;
     for (int j = 0; j < kEach; ++j)
       if (kEach * at_k + j < p.k) to[row * p.k + kEach * at_k + j] = dw[i][j];
-    if (at_k == 0) to[p.n * p.k + row] = db[i];  // mutant-equivalent: other threads have the same sum
+    if (at_k == 0) to[p.n * p.k + row] = db[i];
   }
 }
 

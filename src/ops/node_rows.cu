@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
     dot += static_cast<double>(row[c]) * static_cast<double>(slope[c]);
   dot = gpu::warp_reduce(dot);
   const double square = square_norm(row, nodes.columns), norm = sqrt(square);
-  const T factor = static_cast<T>(1 / fmax(norm, kLeastNorm));  // mutant-equivalent: fmax is symmetric
+  const T factor = static_cast<T>(1 / fmax(norm, kLeastNorm));
   const T along = norm > kLeastNorm ? static_cast<T>(dot / square) : T{0};
   for (std::int64_t c = warp_lane(); c < nodes.columns; c += kWarp) dx[at + c] += (slope[c] - row[c] * along) * factor;
 }
@@ -149,7 +149,6 @@ __global__ void __launch_bounds__(256)
                          const T* __restrict__ x, std::int64_t stride, const std::int64_t* __restrict__ ptr,
                          const std::int64_t* __restrict__ place) {
   earlier.wait();
-  // mutant-equivalent: an element computed twice gets the same value
   const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
     const std::int64_t n = gpu::quotient(i, columns), c = i - n * columns;

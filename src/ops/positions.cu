@@ -74,7 +74,6 @@ __global__ void __launch_bounds__(kThreads)
   earlier.wait();
   if (starts[blockIdx.x] == 0) return;
   T* to = x + blockIdx.x * elements;
-  // mutant-equivalent: an element computed twice gets the same value
   for (std::int64_t i = std::int64_t{blockIdx.y} * kThreads + threadIdx.x; i < elements; i += kTiles * kThreads)
     to[i] = row[gpu::remainder(i, columns)];
 }

@@ -95,7 +95,6 @@ class LaneRow {
   __device__ LaneRow(std::int64_t columns, int lane, const Read& read) : columns_(columns), first_(lane * N) {
     if constexpr (kHeld > 0) {
 #pragma unroll
-      // mutant-equivalent: a pack behind the row is not used
       for (int i = 0; i < kHeld; ++i) held_[i] = at(i) < columns ? read(at(i)) : Pack<R, N>{};
     }
   }

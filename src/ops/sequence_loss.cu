@@ -16,14 +16,14 @@ constexpr int kThreads = 128;
 /// For the classes of a position: s(x), its sum over the classes, and the gradient of the cross-entropy.
 template <class T>
 struct Stablemax {
-  __device__ static double s(double v) { return v >= 0 ? v + 1 : 1 / (1 - v); }  // mutant-equivalent: both are 1 at 0
+  __device__ static double s(double v) { return v >= 0 ? v + 1 : 1 / (1 - v); }
   __device__ Stablemax(const T* x, std::int64_t n, std::int64_t label) {
     for (std::int64_t j = 0; j < n; ++j) sum += s(static_cast<double>(gpu::load(x + j)));
     hit = s(static_cast<double>(gpu::load(x + label)));
   }
   __device__ double loss() const { return std::log(sum) - std::log(hit); }
   __device__ double slope(double v, bool is_label) const {
-    const double change = v >= 0 ? 1 : 1 / ((1 - v) * (1 - v));  // mutant-equivalent: both are 1 at 0
+    const double change = v >= 0 ? 1 : 1 / ((1 - v) * (1 - v));
     return change * (1 / sum - (is_label ? 1 / hit : 0));
   }
   double sum = 0, hit;

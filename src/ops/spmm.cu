@@ -366,7 +366,6 @@ __global__ void __launch_bounds__(kWarps* kWarp, 4)
   }
   __syncthreads();
   if (!stores) return;
-  // mutant-equivalent: either of two equal values
   const int of_row = sm_rows[to].end_chunk - sm_rows[to].first_chunk, sums = of_row < kWarps ? of_row : kWarps;
   T total = 0;
   for (int n = 0; n < sums; ++n) total += sm_sums[to][n][to_column];

@@ -118,12 +118,11 @@ struct Layout {
 /// column at a time, so each value of `right` is used in kRows sums. put(r, c, sum) receives the sums.
 template <class T, class Left, class Right, class Put>
 __device__ void multiply(int rows, int inner, int columns, const Left& left, const Right& right, const Put& put) {
-  const int items = (rows + kRows - 1) / kRows * columns;  // mutant-equivalent: rows beyond the last are not stored
+  const int items = (rows + kRows - 1) / kRows * columns;
   for (int item = static_cast<int>(threadIdx.x); item < items; item += kThreads) {
     const int first = item / columns * kRows, c = item % columns;
     int row[kRows];
 #pragma unroll
-    // mutant-equivalent: rows beyond the last are not stored
     for (int q = 0; q < kRows; ++q) row[q] = first + q < rows ? first + q : rows - 1;
     T sum[kRows] = {};
 #pragma unroll 4
@@ -157,7 +156,6 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const int d = static_cast<int>(a.d), k = static_cast<int>(a.k);
-  // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   T* sm_x = reinterpret_cast<T*>(sm_bytes);
   T* sm_p = sm_x + 3 * layout.tile * d;

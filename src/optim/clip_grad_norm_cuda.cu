@@ -38,7 +38,6 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) add_scaled_rows_kernel(gpu::Earlier earlier, T* y, const T* __restrict__ x,
                                                                    T factor, std::int64_t rows, std::int64_t row) {
   earlier.wait();
-  // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t stride = std::int64_t{gridDim.x} * (kThreads / kWarp);
   for (std::int64_t r = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp; r < rows; r += stride) {

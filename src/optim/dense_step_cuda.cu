@@ -40,7 +40,6 @@ __device__ void put_quad(T* to, const Quad<T>& values) {
 /// is a multiple of kTileRows.
 template <class F>
 __device__ void each_in_tiles(int rows, int columns, const F& f) {
-  // mutant-equivalent: the lanes of a warp share a tile in any order
   const gpu::TileLane at(static_cast<int>(threadIdx.x) % kWarp);
   const int across = gpu::ceil_div(columns, kTileColumns), tiles = rows / kTileRows * across;
 #pragma unroll 1
@@ -67,7 +66,6 @@ __device__ void load_weights(const DenseOperands<T>& s, T* sm) {
       for (int i = static_cast<int>(threadIdx.x); i < weights; i += kThreads)
         gpu::copy_async<sizeof(T)>(to + i / in * l.stride + i % in, from + i);
     }
-    // mutant-equivalent: an element loaded twice has the same value
     for (std::int64_t o = threadIdx.x; o < l.out; o += kThreads)
       gpu::copy_async<sizeof(T)>(sm + l.sm_bias + o, s.values + l.bias + o);
   }
@@ -129,7 +127,7 @@ __device__ double forward(const DenseOperands<T>& s, int k, int rows, const floa
     for (int e = 0; e < kEach * kEach; ++e) {
       T a = sum[0][0];
 #pragma unroll
-      for (int other = 1; other < kEach * kEach; ++other)  // mutant-equivalent: e is less
+      for (int other = 1; other < kEach * kEach; ++other)
         if (e == other) a = sum[other / kEach][other % kEach];
       const int row = group * kEach + e / kEach, column = o + e % kEach * apart;
       if (column >= out) continue;
@@ -220,7 +218,6 @@ __device__ void input_gradients(const DenseLayer& l, const DenseLayer& before, T
 template <class T, int kRows>
 __device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw, std::int64_t part, T* sm) {
   const std::int64_t first = part * s.part_rows;
-  // mutant-equivalent: either of two equal values
   const std::int64_t end = first + s.part_rows < s.count ? first + s.part_rows : s.count;
   T* const to = s.partials + part * s.size;
   T* const sum = s.sm_sum < 0 ? to : sm + s.sm_sum;
@@ -310,7 +307,7 @@ __device__ void end_step(const DenseOperands<T>& s, double squares, const Update
   __shared__ T sm_scalars[std::tuple_size_v<StepScalars>];
   __shared__ bool sm_moves, sm_fails;
   __shared__ std::int64_t sm_found[kThreads];
-  if (threadIdx.x == 0) {  // mutant-equivalent: any thread can decide
+  if (threadIdx.x == 0) {
     GpuOutcome all;
     for (std::int64_t rank = 0; rank < s.ranks; ++rank) {
       const T* own = s.sums + s.flat + kRankSums * rank;

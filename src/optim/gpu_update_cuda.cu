@@ -47,7 +47,6 @@ __global__ void __launch_bounds__(kThreads)
   sum = gpu::block_reduce(sum);
   if (threadIdx.x == 0) sums[block] = sum;
   if (p.touched == 0) return;
-  // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % gpu::kWarp;
   constexpr int kWarps = kThreads / gpu::kWarp;
   for (std::int64_t r = (block - p.first_sum) * kWarps + threadIdx.x / gpu::kWarp; r < p.rows; r += p.sums * kWarps) {

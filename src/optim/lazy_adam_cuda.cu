@@ -19,7 +19,6 @@ __global__ void note_step_kernel(gpu::Earlier earlier, double* history, std::int
 __global__ void __launch_bounds__(kThreads)
     set_steps_kernel(gpu::Earlier earlier, std::int64_t* done, std::int64_t rows, std::int64_t steps) {
   earlier.wait();
-  // mutant-equivalent: several threads store the same value
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < rows; i += stride) done[i] = steps;
 }
@@ -48,9 +47,7 @@ __device__ void replay(const LateSteps<T>& s, std::int64_t done, T& p, T& m, T& 
     v = k.beta2 * v + T(0);
     const T move = rate * (m / (std::sqrt(v) * root + k.eps));
     p = p - move;
-    // mutant-equivalent: steps that change nothing may run one by one
     if ((t - done) % kLook == kLook - 1 && t + 1 >= s.calm_from)
-      // mutant-equivalent: steps that change nothing may run one by one
       moving = !(p - 4 * move == p && p - kTiny<T> == p && p + kTiny<T> == p);
   }
   for (; t < s.to; ++t) {
@@ -70,7 +67,7 @@ __global__ void __launch_bounds__(kThreads) late_steps_kernel(gpu::Earlier earli
   const std::int64_t i =
       elements >> 32 == 0 ? static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(s.columns) : at / s.columns;
   const std::int64_t from = s.from[i], e = s.rows[i] * s.columns + (at - i * s.columns);
-  if (from >= s.to && s.gradient == nullptr) return;  // mutant-equivalent: without steps the values are written back
+  if (from >= s.to && s.gradient == nullptr) return;
   T p = s.p[e], m = s.m[e], v = s.v[e];
   replay(s, from, p, m, v);
   if (s.gradient) s.step(p, m, v, s.gradient[at]);

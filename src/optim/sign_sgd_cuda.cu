@@ -20,7 +20,6 @@ __global__ void __launch_bounds__(kThreads) sign_descent_kernel(gpu::Earlier ear
   __shared__ std::int64_t sm_uses[kThreads];
   __shared__ int sm_counts[kWarps];
   if (d.moves != nullptr && !*d.moves) return;
-  // mutant-equivalent: another thread does the same work
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   const std::int64_t sample = blockIdx.x, c = std::int64_t{blockIdx.y} * kThreads + thread;
   const std::int32_t id = d.ids[sample];

@@ -43,7 +43,6 @@ __device__ void update_pack(const Vectors<T>& x, std::int64_t at, std::int64_t s
 /// Updates the rows of a chunk, one warp per row. Rows with a zero gradient keep their weights and state.
 template <class T, class Step>
 __device__ void update_rows(const FlatChunk& chunk, const Vectors<T>& x, const Step& rule) {
-  // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t rows = (chunk.end - chunk.begin) / chunk.row;
   for (std::int64_t r = warp; r < rows; r += kThreads / kWarp) {

@@ -93,7 +93,7 @@ void describe_kinds(Options& options, const std::string& form) {
                         ". To see those of one kind, add --model.kind KIND or --config FILE to --help."));
 }
 
-/// An INI text with empty lines in place of the section [sweep], which serves the search alone.
+/// An INI text with empty lines in place of the section [sweep], which only `lockstep sweep` reads.
 std::string without_search(const std::string& text) {
   std::string kept;
   bool skips = false;

@@ -76,8 +76,8 @@ struct RankedItems {
   std::vector<double> scores;
 };
 
-/// The `count` best items of each user, or the scores of `candidates` in their order unless that is empty. A result
-/// depends neither on the number of threads nor, for a user at the same position in a block, on the other users.
+/// The scores of `candidates` for each user, in their order; without candidates, the `count` best items of each user. A
+/// result depends neither on the number of threads nor, for a user at the same position in a block, on the other users.
 /// shapes  (users.size() * count)
 RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> users, std::int64_t count,
                        std::span<const std::int32_t> candidates, int threads);

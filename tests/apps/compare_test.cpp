@@ -7,7 +7,7 @@ namespace {
 
 /// The files of a finished run that compare reads.
 struct FakeRun {
-  std::string kind = "sasrec", config = "";  ///< further lines of config.ini
+  std::string kind = "sasrec", config = {};  ///< further lines of config.ini
   int seed = 1;
   double ndcg = 0.5;
   std::string protocol = "test, 9 users, full ranking of 5 items", hash = "aaaa";

@@ -11,9 +11,8 @@ using files::Pickle;
 
 namespace {
 
-NamedArray array(std::string name, std::vector<std::int64_t> shape, auto values) {
-  NamedArray out = {.name = std::move(name), .shape = std::move(shape), .values = std::move(values)};
-  return out;
+NamedArray array(const std::string& name, const std::vector<std::int64_t>& shape, auto values) {
+  return {.name = name, .shape = shape, .values = std::move(values)};
 }
 
 /// The message of an error with fault data or usage.

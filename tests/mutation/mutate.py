@@ -9,8 +9,8 @@ every kernel is compiled once and every program linked once. A first run of the 
 switches off, records which mutants each of them reaches. Then each mutant is turned on for the cases that reach it,
 until one fails.
 
-A surviving mutant is either a missing test or changes nothing that matters. In the latter case a comment on its line,
-or on the line above, says why: `// mutant-equivalent: <reason>`
+A surviving mutant is either a missing test or changes nothing that matters. equivalent.txt lists the lines of the
+latter, with the reason: `FILE: BEGINNING OF THE LINE  // REASON`
 
 Exit code 0: every mutant was killed or is equivalent; 1: a mutant survived; 2: the check could not run. See
 docs/cuda-host.md.
@@ -39,7 +39,8 @@ PROGRAMS = ["test_ops", "test_nn", "test_optim", "test_models", "test_tasks", "t
             "test_capi"]
 KINDS = ["sign", "index", "compare", "constant"]
 OUTCOMES = ["killed", "survived", "equivalent"]
-MARK = re.compile(r"// mutant-equivalent: *(.*)")
+EQUIVALENT = [re.fullmatch(r"(\S+): (.+)  // (.+)", line).groups()
+              for line in (HERE / "equivalent.txt").read_text().splitlines()]
 
 
 # --- Mutants ---------------------------------------------------------------------------------------------------------
@@ -175,12 +176,15 @@ def in_turn(mutants, rng):
     return result
 
 
-def marks(source):
-    """The lines with a mark and the reason in it. A mark on a line of its own applies to the next line."""
+def equivalents(path, source):
+    """Line numbers of a file that equivalent.txt lists, with the reasons."""
+    lines = [line.strip() for line in source.splitlines()]
     found = {}
-    for number, line in enumerate(source.splitlines(), 1):
-        if mark := MARK.search(line):
-            found[number + line.lstrip().startswith("//")] = mark.group(1)
+    for _, begin, reason in (entry for entry in EQUIVALENT if entry[0] == path.name):
+        numbers = [number for number, line in enumerate(lines, 1) if line.startswith(begin)]
+        if not numbers:
+            raise OSError(f"{path.name} has no line '{begin}', which equivalent.txt lists")
+        found.update(dict.fromkeys(numbers, reason))
     return found
 
 
@@ -191,7 +195,7 @@ class File:
         self.path = path
         self.name = str(path.relative_to(ROOT))
         self.source = path.read_text()
-        self.marks = marks(self.source)
+        self.equivalent = equivalents(path, self.source)
         self.waiting = []  # for each function, the mutants that are not in the copy
         self.switches = {}  # number -> mutant
 
@@ -481,7 +485,7 @@ def campaign(build, files, options):
     def evaluate(file, number):
         mutant = file.switches[number]
         by = tests.notice(file.name, number)
-        reason = file.marks.get(mutant.line(file.source))
+        reason = file.equivalent.get(mutant.line(file.source))
         outcome = "killed" if by else "equivalent" if reason else "survived"
         if outcome == "survived" or options.verbose:
             report(file, mutant, outcome, by or reason or ("no test reaches it" if by == "" else ""))
@@ -517,11 +521,12 @@ def main():
         build = Build(options.build)
         known = sorted([*build.commands, *build.headers])
         names = [pathlib.Path(f).name for f in options.files]
-        unknown = set(names) - {p.name for p in known}
+        unknown = {*names, *(file for file, _, _ in EQUIVALENT)} - {p.name for p in known}
         if unknown:
             raise OSError(f"{options.build} does not compile {', '.join(sorted(unknown))}")
-        chosen = [p for p in known if p.name in names or not names]
-        return campaign(build, [f for f in map(File, chosen) if bodies(without_comments(f.source))], options)
+        files = list(map(File, known))
+        chosen = [f for f in files if f.path.name in names or not names]
+        return campaign(build, [f for f in chosen if bodies(without_comments(f.source))], options)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"mutate: {error}", file=sys.stderr)
         return 2

@@ -108,13 +108,13 @@ void define(Plain& r, const How& how) {
         const double value = (side == 0 ? tk : tv)(bucket, head * width + c);
         if (!how.drop_times) return value;
         if (how.drop == TimeBuckets::Drop::table) {
-          const auto threshold = static_cast<std::uint32_t>(kTimeDrop.rate * 65536 + 0.5);
+          const auto threshold = static_cast<std::uint32_t>(std::lround(kTimeDrop.rate * 65536));
           const auto index = static_cast<std::uint64_t>(bucket * columns + head * width + c);
           return draw(kTimeDrop, static_cast<std::uint32_t>(side), sample, index, 16) >= threshold
                      ? value * 65536 / (65536 - threshold)
                      : 0;
         }
-        const auto threshold = static_cast<std::uint32_t>(kTimeDrop.rate * 256 + 0.5);
+        const auto threshold = static_cast<std::uint32_t>(std::lround(kTimeDrop.rate * 256));
         const std::uint64_t word = (2 * static_cast<std::uint64_t>(j) + static_cast<std::uint64_t>(side)) * words;
         const std::uint64_t index =
             static_cast<std::uint64_t>(i) * kQuery * 256 + 64 * word + static_cast<std::uint64_t>(c);
@@ -135,7 +135,7 @@ void define(Plain& r, const How& how) {
         for (Int j = 0; j < keys; ++j) {
           double weight = p[to_size(j)] / sum;
           if (how.drop_probabilities) {
-            const auto threshold = static_cast<std::uint32_t>(kDrop.rate * 65536 + 0.5);
+            const auto threshold = static_cast<std::uint32_t>(std::lround(kDrop.rate * 65536));
             const std::uint64_t index = static_cast<std::uint64_t>(i) * kQuery * 128 + static_cast<std::uint64_t>(j);
             weight = draw(kDrop, site, sample, index, 16) >= threshold ? weight * 65536 / (65536 - threshold) : 0;
           }

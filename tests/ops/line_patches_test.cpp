@@ -18,11 +18,10 @@ struct Pictures {
         for (int x = 0; x < size; ++x) {
           const double u = draws.uniform(static_cast<std::uint64_t>((n * size + y) * size + x));
           const auto word = to_size(n * words + y * line_plot::words_per_row(size) + x / 32);
-          if (x < 5 && y < 5)
-            outside[word] |= 1u << (x % 32);
-          else if (u < 0.1)
+          const bool corner = x < 5 && y < 5;
+          if (!corner && u < 0.1)
             line[word] |= 1u << (x % 32);
-          else if (u < 0.2)
+          else if (corner || u < 0.2)
             outside[word] |= 1u << (x % 32);
         }
     for (std::size_t i = 0; i < colours.size(); ++i) colours[i] = draws.normal(1000000 + i);

@@ -101,9 +101,7 @@ std::vector<std::string> violations(const std::string& path, const std::string& 
     const std::string where = join(path, ":", number, ": ", layer, " includes ", header);
     if (line[open] == '"') {
       std::string target;
-      if (header == "lockstep/lockstep.h" || header == "lockstep/lockstep_train.h")
-        target = layer_of("include/" + header);
-      else if (header.starts_with("lockstep/"))
+      if (header.starts_with("lockstep/"))
         target = layer_of("include/" + header);
       else if (header.find('/') != std::string::npos)
         target = layer_of("src/" + header);

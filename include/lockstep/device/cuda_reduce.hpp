@@ -13,7 +13,7 @@ struct Add {
 struct Max {
   template <class T>
   __device__ T operator()(T a, T b) const {
-    return a > b ? a : b;  // mutant-equivalent: either of two equal values
+    return a > b ? a : b;
   }
 };
 
@@ -30,7 +30,6 @@ __device__ T warp_reduce(T value, Op op = {}) {
 template <class T, class Op = Add>
 __device__ T block_reduce(T value, T zero = {}, Op op = {}) {
   __shared__ T sm_warps[kWarp];
-  // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   value = warp_reduce(value, op);

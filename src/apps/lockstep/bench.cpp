@@ -93,7 +93,7 @@ Json bench_operator(World& world, const BenchOptions& options, const EmulatorTas
 }
 
 std::string grouped(double value) {
-  std::string text = join(static_cast<std::int64_t>(value + 0.5));
+  std::string text = printed("%.0f", value);
   for (std::ptrdiff_t at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<std::size_t>(at), " ");
   return text;
 }

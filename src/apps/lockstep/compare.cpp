@@ -462,7 +462,7 @@ int run_compare(World& world, const Args& args) {
     std::vector<Difference> differences;
     for (std::size_t i = 1; i < rows.size(); ++i) differences.push_back(compare(rows[0], rows[i], metrics));
     if (a.json) {
-      std::cout << json(rows, metrics, differences).dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+      std::cout << line_of(json(rows, metrics, differences), -1);
     } else {
       std::cout << text(a, rows, metrics, differences);
     }

@@ -13,11 +13,7 @@ Json checkpoint_facts(const std::filesystem::path& path) {
   for (const std::string& array : reader.arrays("/model")) {
     const H5Info info = reader.info(array);
     weights[array] = {{"type", name(info.type)}, {"shape", info.shape}};
-  }
-  for (const auto& [name, info] : weights.items()) {
-    std::int64_t count = 1;
-    for (const auto& n : info["shape"]) count *= n.get<std::int64_t>();
-    parameters += count;
+    parameters += info.elements();
   }
   Json metrics = Json::object();
   for (const auto& [series, values] : state.history.all())

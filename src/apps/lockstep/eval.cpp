@@ -99,7 +99,7 @@ void print(const EvalArguments& a, std::int64_t samples, const std::string& prot
     for (const MetricTable& t : tables)
       named[t.name] = {{"rows", t.rows}, {"columns", t.columns}, {"values", t.values}};
     for (const BaselineMetrics& b : baselines) out["baselines"][b.name] = json_of(b.metrics);
-    std::cout << out.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+    std::cout << line_of(out, -1);
     return;
   }
   std::cout << a.checkpoint << ", " << samples << " " << a.split << " samples of " << a.config.data.path << "\n"
@@ -166,7 +166,8 @@ std::vector<MetricTable> compare(World& world, const EvalArguments& a, const Sam
 
 /// The run directory of a checkpoint. errors  Error (usage): the file is in no run directory
 fs::path run_of(const std::string& checkpoint) {
-  const fs::path folder = fs::absolute(checkpoint).lexically_normal().parent_path(), run = folder.parent_path();
+  const fs::path folder = fs::absolute(checkpoint).lexically_normal().parent_path();
+  fs::path run = folder.parent_path();
   require_usage(folder.filename() == "checkpoints" && fs::exists(run / "config.ini"), "option record: '", checkpoint,
                 "' is not in the folder checkpoints of a run directory; omit --record");
   return run;

@@ -32,7 +32,7 @@ std::string processor() {
   std::ifstream in("/proc/cpuinfo");
   std::string maker;
   for (std::string line; std::getline(in, line);) {
-    const std::string value = trim(line.substr(line.find(':') + 1));
+    std::string value = trim(line.substr(line.find(':') + 1));
     if (line.starts_with("model name")) return value;
     if (line.starts_with("CPU implementer")) maker = value;
     if (line.starts_with("CPU part")) return "implementer " + maker + ", part " + value;
@@ -58,8 +58,7 @@ Json machine(World& world) {
                      {"gpus", gpus()},
                      {"OMP_NUM_THREADS", threads == nullptr ? Json() : Json(threads)}};
   Json ranks = Json::array();
-  for (const auto& text :
-       world.communicator().all_gather_text(mine.dump(-1, ' ', false, Json::error_handler_t::replace), "machine facts"))
+  for (const auto& text : world.communicator().all_gather_text(line_of(mine, -1), "machine facts"))
     ranks.push_back(Json::parse(text));
   const BuildInfo& build = build_info();
   choose_isa(world, "auto");
@@ -137,7 +136,7 @@ std::string description(const std::filesystem::path& file, bool as_json) {
     }
   }();
   const Json facts = reader.facts(file);
-  return as_json ? facts.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : reader.text(facts);
+  return as_json ? line_of(facts, 2) : reader.text(facts);
 }
 
 }  // namespace
@@ -163,7 +162,7 @@ int run_info(World& world, const Args& args) {
   std::string text;
   if (files.empty()) {
     const Json facts = machine(world);
-    text = as_json ? facts.dump(2) + "\n" : machine_text(facts);
+    text = as_json ? line_of(facts, 2) : machine_text(facts);
   } else {
     world.together("reading the file", [&] {
       if (world.rank() != 0) return;

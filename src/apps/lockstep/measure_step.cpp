@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <numeric>
 
@@ -86,7 +87,7 @@ class Steps {
 
 double quantile(std::vector<double> values, double at) {
   if (values.empty()) return 0;
-  const auto index = static_cast<std::ptrdiff_t>(at * static_cast<double>(values.size() - 1) + 0.5);
+  const auto index = std::lround(at * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), values.begin() + index, values.end());
   return values[index];
 }

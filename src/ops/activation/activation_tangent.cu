@@ -23,7 +23,7 @@ struct Forward {
   }
 };
 
-/// The only row: da (+)= second times the sum of s dt over the directions, which are n elements apart.
+/// da (+)= second sum_k s_k dt_k over the directions k, which are n elements apart. There is one row.
 template <class T>
 struct Backward {
   T* da;

@@ -58,11 +58,8 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, 2)
   const HalfRows<T, kWidth> queries(at, a, plan, a.q, a.stride, turned), dys(at, a, plan, a.dy, a.heads * a.width),
       keys(at, a, plan, a.k, a.kv_stride, turned), values(at, a, plan, a.v, a.kv_stride);
 
-  // mutant-equivalent: keys beyond the last visible one have weight 0
   const auto last_key = [&](int row) { return a.causal && row < at.length ? row + 1 : at.length; };
-  // mutant-equivalent: keys beyond the last visible one have weight 0
   const int end = last_key(at.first + at.rows - 1);  // a fill has no gradient
-  // mutant-equivalent: keys beyond the last visible one have weight 0
   const int my_end = at.mine() >= at.length ? 0 : last_key(at.mine() + kFragmentRows - 1);
   const auto fetch = [&](int tile, int buffer) {
     keys.fetch(sm.first(buffer), tile, plan.rows_at(tile, end));
@@ -77,7 +74,6 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, 2)
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const bool asks = at.is_query(at.row(r));
-    // mutant-equivalent: rows that do not ask have weight 0
     lse[r] = asks ? a.lse[at.in_lse(a, at.row(r))] * kLog2E<float> : 0.0f;
     if (asks && at.t == 0) mean[at.in_lse(a, at.row(r))] = middle[r];
   }
@@ -91,9 +87,8 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, 2)
   const float one[2] = {1, 1};
   const float scale = a.scale * kLog2E<float>;
   // From this key on, a step of the warp needs masks.
-  const int full_end = keeps || at.mine() < at.first_query || at.mine() + kFragmentRows > at.length
-                           ? 0
-                           : last_key(at.mine());  // mutant-equivalent: a step with masks gives the same
+  const int full_end =
+      keeps || at.mine() < at.first_query || at.mine() + kFragmentRows > at.length ? 0 : last_key(at.mine());
   const auto step = [&]<bool kMasked>(int key, const T* sm_k, const T* sm_v) {
     if (kMasked && keeps && key % gpu::kGroupDraws == 0) {
       keeps.draw(at.mine(), kFragmentRows, key, at.lane);
@@ -158,7 +153,6 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
   const int width = static_cast<int>(a.width);
   const HalfMemory<T, kWidth, 2> sm(sm_bytes, at.rows, plan);
   const int mine = at.warp * kFragmentRows, thread = at.warp * kWarp + at.lane;
-  // mutant-equivalent: a tile has no more rows than a block has threads
   const int threads = at.rows / kFragmentRows * kWarp;
   T *const sm_k = sm.own, *const sm_v = sm.own + at.rows * kStride;
   // For the queries of each tile: lse, mean and the bits of the draws.
@@ -171,7 +165,6 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
       keys(at, a, plan, a.k, a.kv_stride, turned), values(at, a, plan, a.v, a.kv_stride);
 
   const float scale = a.scale * kLog2E<float>, fill = a.fill * kLog2E<float>;
-  // mutant-equivalent: queries that see no key have weight 0
   const bool filled = a.fill > -std::numeric_limits<float>::infinity();
   // The first query of a key's column, in steps.
   const auto first_query = [&](int key) {
@@ -210,7 +203,6 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
   // mutant-equivalent: a step with masks gives the same
   const bool some_keys = at.mine() + kFragmentRows > at.length;
   const auto masked = [&](int query) {
-    // mutant-equivalent: a step with masks gives the same
     return keeps || some_keys || query < at.first_query || query + kQueries > at.length ||
            (!kWhole && a.causal && query < at.mine() + kFragmentRows - 1);
   };
@@ -231,7 +223,6 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           float &x = s[n][2 * r + e], &d = dp[n][2 * r + e];
-          // mutant-equivalent: a key that does not exist is 0, and its weight would have to overflow to change a sum
           const bool seen = !kMasked || (kWhole ? at.row(r) < at.length : !a.causal || at.row(r) <= query);
           const float p = asks ? gpu::exp2_for<T>((seen ? __fmul_rn(x, scale) : fill) - lse) : 0.0f;
           const float kept = kMasked && keeps ? keeps.kept(bits, keeps.in_bits(at.g + 8 * r)) : 1.0f;
@@ -250,7 +241,6 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
       for (int part = 0; part < 4; ++part) to[part % 2 * 4 * kScores + part / 2 * 4] = w[part];
     }
   };
-  // mutant-equivalent: a key that does not exist is 0
   const int my_from = at.mine() < at.length ? first_query(at.mine()) : at.length;
   walk_tiles<kWhole>(plan, from, at.length, fetch, turn, [&](int tile, int buffer) {
     for (int i = my_from > tile ? my_from - tile : 0; i < plan.tile && tile + i < at.length; i += kQueries)

@@ -31,9 +31,7 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, kWhole&& kWidth <=
   const float scale = a.scale * kLog2E<float>, fill = a.fill * kLog2E<float>;
   const bool filled = a.fill > kNone;
   const auto last_key = [&](int row) { return a.causal && row < at.length ? row + 1 : at.length; };
-  // mutant-equivalent: keys beyond the last visible one have weight 0
   const int end = filled ? at.length : last_key(at.first + at.rows - 1);
-  // mutant-equivalent: keys beyond the last visible one have weight 0
   const int my_end = at.mine() >= at.length ? 0 : filled ? end : last_key(at.mine() + kFragmentRows - 1);
   const auto fetch = [&](int tile, int buffer) {
     keys.fetch(sm.first(buffer), tile, plan.rows_at(tile, end));
@@ -52,9 +50,8 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, kWhole&& kWidth <=
   const HalfFragments<kWidth> q(sm.own + mine * kStride, at.lane);
   float y[kWidth / 8][4] = {}, largest[2] = {kNone, kNone}, sum[2] = {};
   // From this key on, a step of the warp needs masks.
-  const int full_end = keeps || at.mine() < at.first_query || at.mine() + kFragmentRows > at.length
-                           ? 0
-                           : last_key(at.mine());  // mutant-equivalent: a step with masks gives the same
+  const int full_end =
+      keeps || at.mine() < at.first_query || at.mine() + kFragmentRows > at.length ? 0 : last_key(at.mine());
   const auto step = [&]<bool kMasked>(int key, const T* sm_k, const T* sm_v) {
     if (kMasked && !kWhole && keeps && key % gpu::kGroupDraws == 0) {
       keeps.draw(at.mine(), kFragmentRows, key, at.lane);

@@ -88,9 +88,8 @@ struct HalfPlan {
   int rows() const { return warps * kFragmentRows; }
   /// Rows of a tile to copy: whole steps up to `end`.
   __device__ int rows_at(int row, int end) const {
-    // mutant-equivalent: more rows, no more than a tile, become 0
     const int left = gpu::ceil_div(end - row, kStep) * kStep;
-    return left < tile ? left : tile;  // mutant-equivalent: the same if they are equal
+    return left < tile ? left : tile;
   }
   /// Blocks for all rows of all heads, and for the rows after the sequences.
   template <class T>
@@ -202,7 +201,7 @@ __device__ void walk_tiles(const HalfPlan& plan, int first, int end, const Fetch
                            const Work& work) {
   for (int tile = first, buffer = 0;; buffer ^= 1) {
     const int next = tile + plan.tile;
-    if (!kWhole && next < end) fetch(next, buffer ^ 1);  // mutant-equivalent: no row is left
+    if (!kWhole && next < end) fetch(next, buffer ^ 1);
     work(tile, buffer);
     if (kWhole || next >= end) return;
     gpu::wait_for_copies();
@@ -215,7 +214,7 @@ __device__ void walk_tiles(const HalfPlan& plan, int first, int end, const Fetch
 /// Whether a head has no columns from c on. Heads of at most 64 columns multiply zeros instead.
 template <int kWidth>
 __device__ bool ends_before(int c, int width) {
-  return kWidth > 64 && c >= width;  // mutant-equivalent: these columns are 0
+  return kWidth > 64 && c >= width;
 }
 
 /// 16 rows of shared memory as left operands, 16 columns each.
@@ -302,7 +301,7 @@ __device__ void put_rows(T* to, std::int64_t stride, bool add, const float (&x)[
       const int left = at.row(r) < at.length ? width - 8 * n - 2 * at.t : 0;  // columns from the lane's first one on
       if (!added) {
         gpu::store<T, 2>(sm_row + 8 * n, pair);
-      } else if (left > 0 && plan.pack > 1) {  // mutant-equivalent: the number of columns is then even
+      } else if (left > 0 && plan.pack > 1) {
         const gpu::Pack<float, 2> before = gpu::load<2>(row + 8 * n);
         pair.at[0] += before.at[0];
         pair.at[1] += before.at[1];

@@ -45,11 +45,9 @@ struct AttentionPlace {
     behind = block - std::int64_t{blocks} * all_heads;
     // Blocks of a head are neighbours unless they differ in work, so that they find its rows in the L2 cache.
     const unsigned all = a.causal ? index % all_heads : index / blocks;
-    // mutant-equivalent: another thread or block does the same work
     turn = static_cast<int>(a.causal ? index / all_heads : index % blocks);
     sequence = all / heads;
     head = static_cast<int>(all % heads);
-    // mutant-equivalent: another thread or block does the same work
     first = (a.causal && longest == LongestTile::last ? static_cast<int>(blocks) - 1 - turn : turn) * rows;
     base = a.offsets != nullptr ? a.offsets[sequence] : sequence * a.time;
     length = static_cast<int>(a.offsets != nullptr ? a.offsets[sequence + 1] - base : a.time);
@@ -93,7 +91,6 @@ class WeightKeeps {
         sm_bits_(sm_bits) {}
 
   static std::size_t bytes(int rows) { return static_cast<std::size_t>(rows * kWords) * sizeof(std::uint32_t); }
-  // mutant-equivalent: no draw is below 0
   __device__ explicit operator bool() const { return drop_.threshold > 0; }
   /// Draws for queries first .. first + count - 1 and the 128 keys that include `key`. One warp does the work.
   __device__ void draw(int first, int count, int key, int lane) {

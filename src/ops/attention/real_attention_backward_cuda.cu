@@ -72,16 +72,13 @@ __device__ void queries_gradient(const PackedAttention<T>& a, std::int64_t block
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const bool asks = at.is_query(at.row(r));
-    // mutant-equivalent: rows that do not ask have weight 0
     lse[r] = asks ? a.lse[at.in_lse(a, at.row(r))] * kLog2E<T> : T{0};
-    // mutant-equivalent: rows that do not ask have weight 0
     const std::int64_t row = asks ? at.row(r) * columns : 0;
     middle[r] = mean_of<8>(at.in(a.dy, a, columns) + row, at.in(a.y, a, columns) + row, asks ? width : 0, pack, at.t);
   }
   const T scale = a.scale * kLog2E<T>;
   // The number of keys that a row sees; a fill has no gradient.
   const auto visible = [&](int row) { return a.causal ? row + 1 : at.length; };
-  // mutant-equivalent: keys beyond the last visible one have weight 0
   const int end = at.end > at.first_query ? visible(at.end - 1) : 0, my_end = at.asks() ? visible(at.my_end() - 1) : 0;
   for (int tile = 0; tile < end; tile += kTileRows) {
     __syncthreads();
@@ -111,7 +108,6 @@ __device__ void queries_gradient(const PackedAttention<T>& a, std::int64_t block
     }
     put_weights<kWidth>(sm_weights, s, at);
     __syncwarp();
-    // mutant-equivalent: the smaller of two
     add_weighted_rows<kWidth>(dq, sm_weights, sm.tile, at, count < kTileRows ? count : kTileRows);
   }
   put_rows<kWidth>(a.dq, a.stride, a.add_dq, dq, at, a, pack, turned, sm.own + mine * Tile::kStride);
@@ -143,10 +139,8 @@ __device__ void keys_gradient(const PackedAttention<T>& a, std::int64_t block, i
 
   T dk[kRows][Tile::kColumns] = {}, dv[kRows][Tile::kColumns] = {};
   const T scale = a.scale * kLog2E<T>, fill = a.fill * kLog2E<T>;
-  // mutant-equivalent: queries that see no key have weight 0
   const bool filled = a.fill > -std::numeric_limits<T>::infinity();
   const auto first_of = [&](int key) { return a.causal && !filled && key > at.first_query ? key : at.first_query; };
-  // mutant-equivalent: queries that see no key have weight 0
   const int my_first = at.mine() < at.length ? first_of(at.mine()) : at.length;
   for (int tile = first_of(at.first) / kTileRows * kTileRows; tile < at.length; tile += kTileRows) {
     __syncthreads();
@@ -154,7 +148,6 @@ __device__ void keys_gradient(const PackedAttention<T>& a, std::int64_t block, i
     fetch(sm.tile_too, a.dy, columns, tile, kTileRows);
     for (int i = thread / kSharers; i < kTileRows; i += threads / kSharers) {
       const bool asks = at.is_query(tile + i);
-      // mutant-equivalent: rows that do not ask have weight 0
       const std::int64_t row = asks ? (tile + i) * columns : 0;
       const T middle = mean_of<kSharers>(at.in(a.dy, a, columns) + row, at.in(a.y, a, columns) + row, asks ? width : 0,
                                          pack, thread % kSharers);
@@ -215,7 +208,6 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? (kWid
     return at.zero_behind(a, a.add_dkv ? nullptr : a.dv, a.kv_stride);
   }
   const std::int64_t unit = a.causal ? a.batch * a.heads : 1;
-  // mutant-equivalent: another block of the unit does the same work
   const std::int64_t block = blockIdx.x / (2 * unit) * unit + blockIdx.x % unit;
   if (blockIdx.x / unit % 2 == 0)
     keys_gradient<T, kWidth>(a, block, pack, drop);

@@ -58,7 +58,6 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? (kWid
   T y[kRows][Tile::kColumns] = {}, largest[kRows], sum[kRows] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) largest[r] = kNone;
-  // mutant-equivalent: keys beyond the last visible one have weight 0
   const int end = at.end > at.first_query ? scored(at.end - 1) : 0, my_end = at.asks() ? scored(at.my_end() - 1) : 0;
   for (int tile = 0; tile < end; tile += kTileRows) {
     __syncthreads();  // all warps have finished with the previous tile

@@ -53,10 +53,9 @@ struct RealPlace : AttentionPlace<T> {
   /// After the warp's last row that exists.
   __device__ int my_end() const {
     const int last = this->mine() + Tile::kWarpRows;
-    return last < end ? last : end;  // mutant-equivalent: the smaller of two
+    return last < end ? last : end;
   }
   /// Whether the warp has a query.
-  // mutant-equivalent: rows that do not ask have weight 0
   __device__ bool asks() const { return this->mine() < my_end() && my_end() > this->first_query; }
 };
 
@@ -135,7 +134,6 @@ template <int kWidth, class T, int kRows>
 __device__ void row_products(T (&s)[kRows][kTileRowsOfLane], const T* sm_a, const T* sm_b,
                              const RealPlace<T, kWidth>& at, int width, int count) {
   constexpr int kPart = kTileRowsOfLane / 2;
-  // mutant-equivalent: rows that are not used have weight 0
   count <= 8 * kPart ? part_products<kWidth, kPart>(s, sm_a, sm_b, at, width)
                      : part_products<kWidth, kTileRowsOfLane>(s, sm_a, sm_b, at, width);
 }

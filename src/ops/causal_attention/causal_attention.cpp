@@ -97,7 +97,7 @@ class HeadTables {
     memory_ = cpu::thread_scratch<T>(cpu::Scratch::tables, (gradients ? 4 : 2) * size_);
     if (gradients) gradients_ = memory_ + 2 * size_;
     if (time.dropout && time.drop == TimeBuckets::Drop::element) {
-      threshold_ = static_cast<std::int32_t>(time.dropout.rate * 256 + 0.5);
+      threshold_ = static_cast<std::int32_t>(std::lround(time.dropout.rate * 256));
       layout_.scale = 256.0 / (256 - threshold_);
     }
     if (per_sequence()) {

@@ -88,7 +88,6 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
     const std::int64_t kv_at = h.at(p, head, p.kv_stride), first = top + me.warp * kRows;
     R dq[kRows][kChannels] = {}, lse[kRows] = {}, mean[kRows] = {};
 
-    // mutant-equivalent: keys of a tile without queries have weight 0
     const std::int64_t end = h.length > h.first_query ? h.length : 0;
     for (std::int64_t tile = 0; tile < end; tile += kKeys) {
       __syncthreads();  // the previous tiles are no longer in use
@@ -136,7 +135,6 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
           }
         }
         __syncwarp();
-        // mutant-equivalent: keys beyond the last visible one have weight 0
         const std::int64_t seen = first + kRows - tile;
         add_weighted<kChunks, kTimed>(dq, p, me, sm.ds, sm.k, h.keys, 0, sm.time,
                                       static_cast<int>(seen < kKeys ? seen : kKeys));
@@ -155,7 +153,7 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
     for (int r = 0; r < kRows; ++r) {
       const std::int64_t i = first + r;
       if (i >= h.length) break;
-      if (me.half != r) continue;  // mutant-equivalent: both halves hold the sums
+      if (me.half != r) continue;
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) {
         const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
@@ -180,7 +178,6 @@ __device__ void add_tables(const CausalLaunch<real_t<T>>& p, const CausalGradien
   __shared__ R sm_sums[kSumWarps][kWarp];
   const CausalLane me;
   const std::int64_t size = (p.last + 1) * p.columns, wanted = block * kWarp + me.lane;
-  // mutant-equivalent: lanes without an element read any
   const std::int64_t e = wanted < 2 * size ? wanted : 2 * size - 1;
   const std::int64_t side = e / size, row = e % size / p.columns, head = e % p.columns / p.width;
   R* out = side == 0 ? to.dkeys : to.dvalues;
@@ -220,7 +217,7 @@ __global__ void __launch_bounds__(kWarp* kSumWarps, sizeof(real_t<T>) == 4 ? 3 :
   const std::int64_t item = blockIdx.x / 2, sequence = item / p.heads % p.sequences;
   const std::int64_t tile = item / p.heads / p.sequences * kKeys;
   const int head = static_cast<int>(item % p.heads);
-  const bool values = blockIdx.x % 2 != 0;  // mutant-equivalent: the neighbour does the same work
+  const bool values = blockIdx.x % 2 != 0;
   T* const out = values ? to.dv : to.dk;
   const CausalHead<R> h(p, sequence, head);
   if (tile >= h.length) return;
@@ -241,7 +238,6 @@ __global__ void __launch_bounds__(kWarp* kSumWarps, sizeof(real_t<T>) == 4 ? 3 :
       sm_weights[r * kKeys + me.lane] = h.is_query(i) ? of_pairs[row * weights.keys + tile + me.lane] : R{0};
     }
     __syncthreads();
-    // mutant-equivalent: rows that do not exist have weight 0
     const int count = static_cast<int>(h.length - top < kKeys ? h.length - top : kKeys);
 #pragma unroll 2
     for (int r = me.half; r < count; r += 2) {
@@ -263,7 +259,7 @@ __global__ void __launch_bounds__(kWarp* kSumWarps, sizeof(real_t<T>) == 4 ? 3 :
   for (int n = 0; n < kGroup; ++n) {
     const std::int64_t j = tile + me.warp * kGroup + n;
     if (j >= h.length) break;
-    if (me.half != n % 2) continue;  // mutant-equivalent: both halves hold the sums
+    if (me.half != n % 2) continue;
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
       const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;

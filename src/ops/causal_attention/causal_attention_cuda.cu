@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kWarp* kForwardWarps, sizeof(real_t<T>) == 4 ?
   const int head = static_cast<int>(blockIdx.y);
   CausalHead<R> h(p, blockIdx.x, head);
   const std::int64_t top = h.first_of_tile(blockIdx.z, Sm::kQueries), first = top + me.warp * kRows;
-  if (h.length <= 0) return;  // mutant-equivalent: has no rows
+  if (h.length <= 0) return;
   const std::int64_t at = h.at(p, head, p.columns), q_at = h.at(p, head, p.stride), kv_at = h.at(p, head, p.kv_stride);
   const Sm block(sm_bytes, p.width), sm = block.of_warp(me.warp, p.width);
   const R none = -infinity<R>();
@@ -39,7 +39,6 @@ __global__ void __launch_bounds__(kWarp* kForwardWarps, sizeof(real_t<T>) == 4 ?
 #pragma unroll
   for (int r = 0; r < kRows; ++r) largest[r] = none;
 
-  // mutant-equivalent: keys of a tile without queries have weight 0
   const std::int64_t end = h.length > h.first_query ? h.length : 0;
   for (std::int64_t tile = 0; tile < end; tile += kKeys) {
     __syncthreads();  // the previous keys are no longer in use
@@ -69,7 +68,6 @@ __global__ void __launch_bounds__(kWarp* kForwardWarps, sizeof(real_t<T>) == 4 ?
       sm.p[r * kKeys + me.lane] = p.drops() ? e * keep[r] : e;
     }
     __syncwarp();
-    // mutant-equivalent: keys beyond the last visible one have weight 0
     const std::int64_t seen = first + kRows - tile;
     add_weighted<kChunks, kTimed>(out, p, me, sm.p, sm.v, h.values, 1, sm.time,
                                   static_cast<int>(seen < kKeys ? seen : kKeys));

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(256)
   earlier.wait();
   const std::int64_t stride = table_stride(p.width), rows = p.last + 1;
   for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < count;
-       e += std::int64_t{gridDim.x} * blockDim.x) {  // mutant-equivalent: an element computed twice gets the same value
+       e += std::int64_t{gridDim.x} * blockDim.x) {
     const std::int64_t c = e % stride, r = e / stride % rows, head = e / (stride * rows) % p.heads;
     const std::int64_t side = e / (stride * rows * p.heads) % 2, sequence = e / (stride * rows * p.heads * 2);
     real_t<T> value = 0;
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(256)
 /// The threshold of element masks, whose rate is a multiple of 1/256.
 inline std::uint32_t element_threshold(const TimeBuckets& time) {
   return time && time.dropout && time.drop == TimeBuckets::Drop::element
-             ? static_cast<std::uint32_t>(time.dropout.rate * 256 + 0.5)
+             ? static_cast<std::uint32_t>(std::lround(time.dropout.rate * 256))
              : 0;
 }
 inline double element_scale(const TimeBuckets& time) { return 256.0 / (256 - element_threshold(time)); }

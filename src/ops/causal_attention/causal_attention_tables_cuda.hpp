@@ -17,7 +17,6 @@ struct TableSums {
   std::int64_t rows;
   int stride;
   __host__ __device__ TableSums(std::int64_t last, int width) : rows(last + 1), stride(table_stride(width)) {}
-  // mutant-equivalent: reserves more memory than is used
   __host__ __device__ std::int64_t size() const { return 2 * rows * stride; }
   /// Bytes of shared memory for a block's sums and marks.
   template <class T>

@@ -53,7 +53,6 @@ __device__ const Four<T>& four(const T* p) {
 /// Stride of table rows: a multiple of four.
 inline __host__ __device__ int table_stride(int width) { return (width + 3) / 4 * 4; }
 /// Stride of rows in shared memory: an odd multiple of four, so that the lanes' rows start in different banks.
-// mutant-equivalent: also a wider row
 inline __host__ __device__ int tile_stride(int width) { return ((width + 3) / 4 | 1) * 4; }
 
 template <class T>
@@ -83,7 +82,6 @@ struct CausalLaunch {
   std::uint32_t threshold;  ///< an element is dropped if its 8-bit draw is below this
   ops::Dropout time_dropout;
 
-  // mutant-equivalent: no draw is below 0
   __device__ bool drops() const { return drop.threshold > 0; }  ///< of probabilities
   /// Whether this block fills rows after the sequences.
   __device__ bool behind() const { return blockIdx.x >= blocks; }
@@ -208,7 +206,6 @@ __device__ void draw_keeps(T (&keep)[kRows], const CausalLaunch<T>& p, const Phi
   const std::uint32_t mine = word_of(block, static_cast<int>(tile % kGroupDraws) / kKeys);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    // mutant-equivalent: lanes count modulo 32
     const std::uint32_t bits = __shfl_sync(kWholeWarp, mine, place / 4 + 8 * (place % 4 / 2) + 16 * r);
     keep[r] = p.drop(T{1}, bits >> (16 * (place % 2)) & 0xffffu);
   }
@@ -257,7 +254,7 @@ struct TableRow {
   std::int32_t bucket = -1;
   Four<T> at[kChunks] = {};
   __device__ void take(const T* table, std::int32_t wanted, int in_table, int channel) {
-    if (wanted == bucket) return;  // mutant-equivalent: loads the same row again
+    if (wanted == bucket) return;
     bucket = wanted;
 #pragma unroll
     for (int m = 0; m < kChunks; ++m) {
@@ -307,7 +304,6 @@ struct Tiles {
 
   __host__ __device__ static std::size_t bytes(int width) {
     constexpr std::size_t kSides = kBoth ? 2 : 1;
-    // mutant-equivalent: reserves more memory than is used
     std::size_t bytes =
         ((2 * kKeys + kSides * kQueries) * static_cast<std::size_t>(tile_stride(width)) + kSides * kPairs) * sizeof(T);
     bytes += kPairs * sizeof(std::int32_t);
@@ -383,7 +379,6 @@ __device__ void time_products(const CausalLaunch<T>& p, const CausalHead<T>& h, 
             draw_masks<kChunks>(h.time_draws, i, tile + 4 * quad + 2 * me.half, me.channel, p.threshold);
     TableRow<kChunks, T> keys, values;
 #pragma unroll 1
-    // mutant-equivalent: keys beyond the last visible one have weight 0
     for (int quad = 0; quad < kKeys / 4 && tile + 4 * quad <= i; ++quad) {
       const int j = 4 * quad + 2 * me.half;
       MaskBits<kChunks> mask = 0;

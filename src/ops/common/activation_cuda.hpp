@@ -34,7 +34,7 @@ struct Gelu {
     const float e = std::fma(-0.5f * std::fma(x, x, -square), rounded, rounded);
     const float t = 1 / std::fma(x, ops::kGeluTailScale, 1.0f);
     const float tail = e * (t * polynomial(t)), slope = x * kDensity<float> * e;
-    y = a > 0 ? a * (1 - tail) : -x * tail;  // mutant-equivalent: 0 either way
+    y = a > 0 ? a * (1 - tail) : -x * tail;
     d = a > 0 ? 1 - tail + slope : tail - slope;
   }
 
@@ -56,7 +56,7 @@ struct Relu {
   template <class T>
   constexpr static void apply(T a, T& y, T& d) {
     d = a > 0 ? T{1} : T{0};
-    y = a < 0 ? T{0} : a;  // mutant-equivalent: 0 either way
+    y = a < 0 ? T{0} : a;
   }
 };
 struct LeakyRelu {
@@ -71,7 +71,7 @@ struct Tanh {
   template <class T>
   constexpr static void apply(T a, T& y, T& d) {
     const T size = std::fabs(a);
-    const T m = std::expm1(2 * (size > 43 ? T{43} : size)), r = 1 / (m + 2);  // mutant-equivalent: 43 either way
+    const T m = std::expm1(2 * (size > 43 ? T{43} : size)), r = 1 / (m + 2);
     y = std::copysign(m * r, a);
     d = (m + 1) * r * (4 * r);
   }
@@ -80,7 +80,7 @@ struct Sigmoid {
   template <class T>
   constexpr static void apply(T a, T& y, T& d) {
     const T e = std::exp(-std::fabs(a)), r = 1 / (1 + e);
-    y = a > 0 ? r : e * r;  // mutant-equivalent: e is 1 at 0
+    y = a > 0 ? r : e * r;
     d = e * r * r;
   }
 };
@@ -97,7 +97,7 @@ struct Elu {
   template <class T>
   constexpr static void apply(T a, T& y, T& d) {
     y = a > 0 ? a : std::expm1(a);
-    d = a > 0 ? T{1} : std::exp(a);  // mutant-equivalent: exp is 1 at 0
+    d = a > 0 ? T{1} : std::exp(a);
   }
 };
 

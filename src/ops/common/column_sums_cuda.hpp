@@ -24,7 +24,7 @@ struct ColumnSums {
   /// The same for a k that is not known at compile time, without copying the arrays to local memory.
   __device__ void put_at(int k, std::int64_t column, T sum) const {
 #pragma unroll
-    for (int known = 0; known < K; ++known)  // mutant-equivalent: no k is K
+    for (int known = 0; known < K; ++known)
       if (known == k) put(known, column, sum);
   }
 };

@@ -38,7 +38,6 @@ __global__ void __launch_bounds__(256)
   }
   const std::int64_t first = offsets[blockIdx.x] * width, count = offsets[blockIdx.x + 1] * width - first;
   const Philox draws = dropout.draws(samples[blockIdx.x]);
-  // mutant-equivalent: the threads share a group in any order
   const int quad = static_cast<int>(threadIdx.x) % kThreadsPerGroup * kQuad;
   const std::int64_t groups = ceil_div(count, kGroupDraws), at_once = blockDim.x / kThreadsPerGroup;
   for (std::int64_t group = blockIdx.y * at_once + threadIdx.x / kThreadsPerGroup; group < groups;

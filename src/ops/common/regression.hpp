@@ -24,7 +24,7 @@ struct Huber {
   template <class T>
   constexpr T operator()(T e, T& gradient) const {
     const T size = std::fabs(e);
-    gradient = size < 1 ? e : static_cast<T>((e > 0) - (e < 0));  // mutant-equivalent: a difference of 0 is below 1
+    gradient = size < 1 ? e : static_cast<T>((e > 0) - (e < 0));
     return size < 1 ? T(0.5) * e * e : size - T(0.5);
   }
 };

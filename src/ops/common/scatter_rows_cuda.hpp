@@ -51,7 +51,6 @@ struct ScatterPart {
   std::int32_t shift;
   /// Ids i to i + 3, by one load if their address allows it; -1 from `end` on.
   __device__ void load(int i, std::int32_t (&to)[kScatterIds]) const {
-    // mutant-equivalent: one by one, the last entries are the same
     if (i <= end - kScatterIds && reinterpret_cast<std::uintptr_t>(ids + i) % 16 == 0) {
       const auto pack = *reinterpret_cast<const Pack<std::int32_t, kScatterIds>*>(ids + i);
 #pragma unroll

@@ -15,7 +15,7 @@ inline constexpr std::int64_t kTotalBlocks = 512;
 /// Stores the sum over the threads of a block in the block's slot; total() then adds the slots.
 __device__ inline void put_partial(double* partials, double mine) {
   const double sum = block_reduce(mine);
-  if (threadIdx.x == 0) partials[blockIdx.x] = sum;  // mutant-equivalent: every thread has the sum
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
 template <class T>

@@ -1,4 +1,5 @@
 #pragma once
+#include <cmath>
 #include <cstdint>
 
 #include "lockstep/ops/dispatch.hpp"
@@ -12,7 +13,7 @@ struct DropRate {
   std::int32_t threshold = 0;  ///< an element is dropped if its draw is below this
   double scale = 1;            ///< factor of the kept elements
   explicit DropRate(double rate)
-      : threshold(static_cast<std::int32_t>(rate * 65536 + 0.5)), scale(65536.0 / (65536 - threshold)) {}
+      : threshold(static_cast<std::int32_t>(std::lround(rate * 65536))), scale(65536.0 / (65536 - threshold)) {}
 };
 
 /// y_i = to_i + x_i keep_i scale for i < n, a sample's elements; a null `to` is 0. y may be x or `to`. The same

@@ -62,7 +62,7 @@ __device__ T sigmoid(T x) {
 }
 template <class T>
 __device__ T clamped(T z) {
-  return z > T{10} ? T{10} : z < T{-10} ? T{-10} : z;  // mutant-equivalent: -10 either way
+  return z > T{10} ? T{10} : z < T{-10} ? T{-10} : z;
 }
 
 /// Products, norms and maps of 32 tokens per block. First one lane per map and four tokens per warp: columns are
@@ -79,7 +79,6 @@ __global__ void __launch_bounds__(kWarp* kMapWarps)
   constexpr int kGroups = (kMostMaps + kWarp - 1) / kWarp;
   __shared__ R sm_x[kTokens][kWarp + 1], sm_w[kMostMaps][kWarp + 1], sm_maps[kTokens][kMostMaps + 1];
   const int n = kN > 0 ? kN : p.n, count = n * (2 + n);
-  // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t first = std::int64_t{blockIdx.x} * kTokens;
   R product[kGroups][kEach] = {}, squares[kEach] = {};
@@ -122,7 +121,6 @@ __global__ void __launch_bounds__(kWarp* kMapWarps)
     }
   }
   __syncthreads();
-  // mutant-equivalent: tokens beyond the last are not stored
   if (const int t = static_cast<int>(threadIdx.x); t < kTokens && first + t < p.tokens) {
     R* mine = sm_maps[t];
     for (int k = 0; k < 2 * n; ++k) mine[k] = static_cast<R>(k < n ? 1 : 2) * sigmoid(mine[k]);
@@ -142,7 +140,6 @@ __global__ void __launch_bounds__(kWarp* kMapWarps)
       for (int b = 0; b < n; ++b) mine[(2 + a) * n + b] = res.m[a][b];
   }
   __syncthreads();
-  // mutant-equivalent: an element computed twice gets the same value
   for (int e = static_cast<int>(threadIdx.x); e < kTokens * count; e += kWarp * kMapWarps)
     if (first + e / count < p.tokens) maps[first * count + e] = sm_maps[e / count][e % count];
 }

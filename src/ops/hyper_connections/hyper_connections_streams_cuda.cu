@@ -16,7 +16,7 @@ struct Streams {
   static constexpr int kMost = kN > 0 ? kN : static_cast<int>(HyperConnection::kMostStreams);
   std::int64_t tokens, channels;
   int given;
-  __host__ __device__ int n() const { return kN > 0 ? kN : given; }  // mutant-equivalent: kN is 0 or given
+  __host__ __device__ int n() const { return kN > 0 ? kN : given; }
   __host__ __device__ int maps() const { return n() * (2 + n()); }
 };
 template <class F>

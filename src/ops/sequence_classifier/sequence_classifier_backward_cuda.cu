@@ -130,7 +130,7 @@ __device__ void normalise_back(const Block<T>& b, const R* dy, int ld, const R* 
       dgamma += __shfl_xor_sync(gpu::kWholeWarp, dgamma, distance);
       dbeta += __shfl_xor_sync(gpu::kWholeWarp, dbeta, distance);
     }
-    if (b.lane >= kColumns || first + b.lane >= b.dim) continue;  // mutant-equivalent: the last column again
+    if (b.lane >= kColumns || first + b.lane >= b.dim) continue;
     sums[c] = dgamma;
     sums[b.dim + c] = dbeta;
   }
@@ -152,7 +152,7 @@ __device__ void attend_back(const Block<T>& b, const WeightDraws& draws, const D
   __syncthreads();
   for (int first = b.warp * at.groups; first < queries; first += kWarps * at.groups) {
     const bool there = at.key < b.time;
-    // All lanes take part in shuffles. mutant-equivalent: what is computed for no query is not stored
+    // All lanes take part in shuffles.
     const int query = first + at.group < queries ? first + at.group : queries - 1;
     const int key = there ? at.key : 0;
     const auto [s, head, i] = Query(b, query);

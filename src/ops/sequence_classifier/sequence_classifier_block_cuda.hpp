@@ -99,7 +99,6 @@ struct Block {
         by_heads(heads),
         by_width(width) {
     const std::int64_t left = s.windows * s.sequences - first_sequence;
-    // mutant-equivalent: either of two equal values
     sequences = static_cast<int>(left < plan.sequences ? left : plan.sequences);
     rows = sequences * time;
     const int all = static_cast<int>(plan.rows);
@@ -184,7 +183,6 @@ __device__ void multiply(const Block<T>& b, int n, int k, const R* x, int ld_x, 
     const int down = tile / across, right = tile - down * across, row = down * kTileRows + at.row;
     const int first = right / kAcross * kBothColumns + right % kAcross * kTileColumns + at.column,
               second = first + kWarp;
-    // mutant-equivalent: columns from n on are not used
     const int first_read = first < n ? first : n - 1, second_read = second < n ? second : n - 1;
     const R* from = x + row * ld_x;
     const T *own = w + first_read * ld, *other = w + second_read * ld;
@@ -264,7 +262,6 @@ class Ahead {
     if (lane + kWarp < n) second_ = from[lane + kWarp];
   }
   __device__ real_t<T> operator[](int c) const {
-    // mutant-equivalent: reads the value again
     return gpu::to_real(c == lane_ ? first_ : c == lane_ + kWarp ? second_ : from_[c]);
   }
 
@@ -307,7 +304,7 @@ class Drops {
         width_(width),
         drop_(drop) {}
   __device__ R operator()(int row, int c, R x) {
-    R unused = 0;  // mutant-equivalent: nobody reads it
+    R unused = 0;
     apply(row, c, x, unused);
     return x;
   }
@@ -342,7 +339,7 @@ class Drops {
 struct QueryLanes {
   int lanes, key, group, groups;
   __device__ QueryLanes(int time, int lane) : lanes(1) {
-    while (lanes < time) lanes *= 2;  // mutant-equivalent: more lanes give the same sums
+    while (lanes < time) lanes *= 2;
     key = lane % lanes;
     group = lane / lanes;
     groups = kWarp / lanes;

@@ -17,12 +17,10 @@ struct ForwardOrder {
   const T* weights;
   const ClassifierSizes& sizes;
   const ClassifierPlaces& places;
-  // mutant-equivalent: without scores their matrix has no rows
   __device__ int count() const { return 1 + kPerLayer * static_cast<int>(sizes.layers) + (sizes.scores > 0 ? 1 : 0); }
   __device__ Matrix<T> operator()(int i) const {
     const int d = static_cast<int>(sizes.dim), a = static_cast<int>(sizes.heads * sizes.head_width),
               mlp = static_cast<int>(sizes.mlp), layer = (i - 1) / kPerLayer, which = (i - 1) % kPerLayer;
-    // mutant-equivalent: the stem's weight is the first parameter
     if (i == 0) return {weights + places.stem.weight, d, static_cast<int>(sizes.patch)};
     if (layer == sizes.layers) return {weights + places.score_hidden.weight, static_cast<int>(sizes.scores), d};
     const ClassifierPlaces::Layer& l = places.layers[layer];

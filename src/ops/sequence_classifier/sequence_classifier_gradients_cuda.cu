@@ -18,7 +18,6 @@ struct Product {
   const R *dy, *x;  ///< (rows, n), (rows, k)
   std::int32_t rows, n, k, weight, bias;
   std::int32_t first_block = 0;
-  // mutant-equivalent: a split without rows adds zeros
   __host__ __device__ std::int64_t splits() const { return gpu::ceil_div(rows, kSplitRows); }
 };
 /// A vector of the gradient, as the sum of `count` vectors, `stride` elements apart.
@@ -61,7 +60,6 @@ __device__ void add_products(const Product<R>& p, std::int64_t block, R* partial
   __shared__ __align__(16) R sm_x[kRows][kTile];
   const std::int64_t across = gpu::ceil_div(p.k, kTile), down = gpu::ceil_div(p.n, kTile);
   const std::int64_t split = block / (across * down), i0 = block / across % down * kTile, j0 = block % across * kTile;
-  // mutant-equivalent: either of two equal values
   const std::int64_t first = split * kSplitRows, last = first + kSplitRows < p.rows ? first + kSplitRows : p.rows;
   const int thread = static_cast<int>(threadIdx.x), i = thread / (kTile / kAcross) * kDown,
             j = thread % (kTile / kAcross) * kAcross;
@@ -81,7 +79,6 @@ __device__ void add_products(const Product<R>& p, std::int64_t block, R* partial
   };
   R sum[kDown][kAcross] = {}, bias = 0;
   fetch(first);
-  // mutant-equivalent: rows from `last` on count as zeros
   for (std::int64_t row = first; row < last; row += kRows) {
     __syncthreads();
 #pragma unroll
@@ -131,7 +128,6 @@ template <class R>
 __device__ void add_vectors(const Sum<R>& s, std::int64_t block, R* gradient) {
   constexpr int kWarps = kThreads / kWarp;
   __shared__ double sm_sums[kWarps][kWarp];
-  // mutant-equivalent: any order of the lanes visits each element once
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t i = block * kWarp + lane;
   double sum = 0;

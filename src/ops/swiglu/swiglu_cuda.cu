@@ -21,7 +21,7 @@ __device__ real_t<T> sigmoid(real_t<T> a) {
   using R = real_t<T>;
   if constexpr (sizeof(T) == 2) return gpu::reciprocal_for<T>(1 + gpu::exp2_for<T>(-gpu::kLog2E<R> * a));
   const R e = std::exp(-std::fabs(a)), r = 1 / (1 + e);
-  return a > 0 ? r : e * r;  // mutant-equivalent: e is 1 at 0
+  return a > 0 ? r : e * r;
 }
 
 /// Calls f(column) for the columns of the block's row, N at a time.
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kMostThreads)
       for (int k = 0; k < N; ++k) squares += v.at[k] * v.at[k];
     });
     scale = 1 / std::sqrt(gpu::block_reduce(squares) / static_cast<R>(norm.columns) + norm.eps);
-    if (blockIdx.y == 0) {  // mutant-equivalent: another block writes the same values
+    if (blockIdx.y == 0) {
       each_column<N>(norm.columns, [&](std::int64_t c) {
         gpu::Pack<R, N> v = gpu::load<N>(norm.x + begin + c);
 #pragma unroll
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kMostThreads)
   }
   const T *gate = gate_up + row * 2 * width, *up = gate + width;
   for (std::int64_t c = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N; c < width;
-       c += std::int64_t{gridDim.y} * blockDim.x * N) {  // mutant-equivalent: another thread stores the same value
+       c += std::int64_t{gridDim.y} * blockDim.x * N) {
     gpu::Pack<R, N> g = gpu::load<N>(gate + c);
     const gpu::Pack<R, N> u = gpu::load<N>(up + c);
 #pragma unroll

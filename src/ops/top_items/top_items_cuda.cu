@@ -16,7 +16,6 @@ struct Candidates {
   int capacity;
   /// Equal scores are ordered by ascending item.
   __device__ bool before(int a, int b) const {
-    // mutant-equivalent: only empty slots share an item
     return score[a] > score[b] || (score[a] == score[b] && item[a] < item[b]);
   }
   __device__ void exchange(int a, int b) const {
@@ -38,8 +37,7 @@ struct Candidates {
       for (int distance = run / 2; distance > 0; distance /= 2) {
         __syncthreads();
         for (int i = static_cast<int>(threadIdx.x); i < capacity; i += kThreads) {
-          const int other = i ^ distance;  // mutant-equivalent: equal for larger indices, the only ones used
-          // mutant-equivalent: exchange is symmetric
+          const int other = i ^ distance;
           if (other > i && before(other, i) == ((i & run) == 0)) exchange(i, other);
         }
       }
@@ -90,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) keep_best_kernel(gpu::Earlier earlie
     if (count + kThreads <= capacity && first + kThreads < a.width) continue;
     sm.sort(count);
     count = count < k ? count : k;
-    if (count == k) threshold = sm.score[k - 1];  // mutant-equivalent: sorting drops what a lower threshold admits
+    if (count == k) threshold = sm.score[k - 1];
     if (thread == 0) sm_count = count;
     __syncthreads();
   }

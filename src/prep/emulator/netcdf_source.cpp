@@ -57,8 +57,8 @@ std::vector<std::int64_t> find_places(const NcFile& file, const Grid& grid, cons
   const auto by = listed(own, ", ", [](const auto& c) { return c.name; });
   own.push_back(step_coordinate(times));
   other.push_back(own.back());
-  const auto partner = pair_points(own, other, times.calendar,
-                                   "pairing '" + file.path().string() + "' with '" + place.path().string() + "'");
+  auto partner = pair_points(own, other, times.calendar,
+                             "pairing '" + file.path().string() + "' with '" + place.path().string() + "'");
   out.pairs.push_back(with + " by " + by + ", " + describe_pairs(partner, partner.size()));
   return partner;
 }

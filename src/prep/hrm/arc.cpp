@@ -113,7 +113,7 @@ class ArcRows {
 };
 
 /// Makes the part of these tasks; `pick` selects a task's pairs of this split.
-PuzzlePart arc_part(std::shared_ptr<const std::vector<Drawn>> tasks, bool shift, std::uint64_t seed, auto pick) {
+PuzzlePart arc_part(const std::shared_ptr<const std::vector<Drawn>>& tasks, bool shift, std::uint64_t seed, auto pick) {
   auto examples = std::make_shared<Examples>();
   examples->owner = tasks;
   PuzzlePart part;

@@ -32,7 +32,7 @@ std::string problems_after(const std::function<void(prep::KgSet&)>& damage) {
   prep::KgSet set = read("good.h5");
   damage(set);
   prep::write_kg_set("bad.h5", set, 0);
-  const std::string run = prepare("check bad.h5", 3);
+  std::string run = prepare("check bad.h5", 3);
   run_prep("info bad.h5");  // must not crash, whatever it says
   CHECK(run_prep("info bad.h5").status % 3 == 0);
   return run;

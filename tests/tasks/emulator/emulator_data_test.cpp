@@ -15,7 +15,7 @@ std::string refusal_of(const std::function<void(EmulatorContents&)>& spoil) {
   EmulatorContents contents = emulator_contents(40, 3, 2);
   spoil(contents);
   write_emulator_data("data.h5", contents);
-  const std::string message = refusal("data.h5");
+  std::string message = refusal("data.h5");
   check_mentions(message, "data.h5");
   return message;
 }

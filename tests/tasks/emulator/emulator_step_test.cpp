@@ -185,7 +185,7 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
     const auto why = [](const Network& network, const OptimizerOptions& optimizer) {
       Training t(network, true);
       t.optimizer = make_optimizer(optimizer, t.model->params(), t.ranges);
-      const std::string lines = logged([&] { t.train({20, 20, 20}, 0); });
+      std::string lines = logged([&] { t.train({20, 20, 20}, 0); });
       CHECK(std::isfinite(t.outcomes.back().loss));
       const std::string start = "the GPU takes each step as separate kernels: one kernel cannot train this network: ";
       REQUIRE(lines.find(start) != std::string::npos);

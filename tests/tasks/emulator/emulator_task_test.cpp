@@ -15,7 +15,8 @@ namespace {
 struct Fixture {
   EmulatorContents contents;
   std::unique_ptr<EmulatorTask> model;
-  explicit Fixture(DType dtype = DType::f64, EmulatorLoss loss = {}, std::int64_t n = 200, std::int64_t n_out = 2)
+  explicit Fixture(DType dtype = DType::f64, const EmulatorLoss& loss = {}, std::int64_t n = 200,
+                   std::int64_t n_out = 2)
       : contents(emulator_contents(n, 4, n_out)) {
     for (std::size_t r = 0; r < to_size(n); ++r) contents.y[r * to_size(n_out)] = static_cast<float>(r % 20) / 20;
     EmulatorTask::Options options = {.arch = {.hidden = 7, .layers = 2}, .loss = loss, .dtype = dtype, .seed = 3};
@@ -142,7 +143,7 @@ TEST_SUITE("tasks.emulator_task") {
   }
 
   TEST_CASE("the binned median is that of the values, of an even number the mean of the middle two") {
-    const auto median_of = [](std::vector<double> values) {
+    const auto median_of = [](const std::vector<double>& values) {
       std::vector<double> bins(emulator_metrics::kBins);
       for (const double value : values) bins[to_size(emulator_metrics::bin_of(value))] += 1;
       return emulator_metrics::median(bins.data());

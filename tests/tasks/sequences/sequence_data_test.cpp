@@ -16,7 +16,7 @@ std::string refusal(const std::function<void(prep::SequenceSet&)>& spoil) {
   spoil(set);
   prep::write_sequence_set("data.h5", set);
   LocalDataMemory data_memory;
-  const std::string message = error_of(Fault::data, [&] { SequenceData::read("data.h5", data_memory); });
+  std::string message = error_of(Fault::data, [&] { SequenceData::read("data.h5", data_memory); });
   check_mentions(message, "data.h5");
   return message;
 }

@@ -248,13 +248,11 @@ TEST_SUITE("train.programs.resume") {
   TEST_CASE("a run directory that is moved away ends the run, which says where its last checkpoint is") {
     write_data(2000);
     std::vector<std::string> words = training("run", "100000");
-    words.insert(words.begin(),
-                 {"bash", "-c",
-                  "dir=$1; shift; \"$@\" & pid=$!; for i in $(seq 3000); do "
-                  "[ -e $dir/checkpoints/step-400.h5 ] && break; sleep 0.02; done; "
-                  "mv $dir $dir-moved; for i in $(seq 1500); do kill -0 $pid 2>/dev/null || break; sleep 0.02; "
-                  "done; kill $pid 2>/dev/null; wait $pid",
-                  "bash", "run", program_path("lockstep")});
+    const char* const script =
+        "dir=$1; shift; \"$@\" & pid=$!; for i in $(seq 3000); do [ -e $dir/checkpoints/step-400.h5 ] && break; "
+        "sleep 0.02; done; mv $dir $dir-moved; for i in $(seq 1500); do kill -0 $pid 2>/dev/null || break; sleep 0.02; "
+        "done; kill $pid 2>/dev/null; wait $pid";
+    words.insert(words.begin(), {"bash", "-c", script, "bash", "run", program_path("lockstep")});
     check_ended(run_process(words), 1, "run-moved/checkpoints/step-");
   }
 
