@@ -13,8 +13,8 @@ Job run(int ranks, const std::string& fault, int guilty, Ranks kind = Ranks::pro
         const std::string& program = program_path("fault_program"), const Words& words = {}) {
   const bool threads = kind == Ranks::threads;
   const std::string number = std::to_string(ranks);
-  const Job job = run_job(words + (threads ? Words{} : mpirun_command() + Words{"-n", number}) +
-                          words_of(join(program, " ", fault, " ", guilty, threads ? " " + number : "")));
+  Job job = run_job(words + (threads ? Words{} : mpirun_command() + Words{"-n", number}) +
+                    words_of(join(program, " ", fault, " ", guilty, threads ? " " + number : "")));
   MESSAGE(fault, " by rank ", guilty, " of ", ranks, ": ended after ", job.seconds, " s with ", job.code);
   return job;
 }

@@ -24,7 +24,7 @@ std::string refusal(const std::function<void(prep::KgSet&)>& spoil) {
   spoil(set);
   prep::write_kg_set("kg.h5", set, 0);
   LocalDataMemory data_memory;
-  const std::string message = error_of(Fault::data, [&] { KgData::read("kg.h5", data_memory); });
+  std::string message = error_of(Fault::data, [&] { KgData::read("kg.h5", data_memory); });
   check_mentions(message, "kg.h5");
   return message;
 }
