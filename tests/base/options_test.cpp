@@ -219,7 +219,7 @@ TEST_SUITE("base.options") {
   }
 
   TEST_CASE_FIXTURE(Table, "files support sections, comments and quotes and set origins; the command line wins") {
-    const std::string text =
+    const char* const text =
         "\xEF\xBB\xBF# comment\r\n"
         "run.seed = 5\n"
         "[optim]   ; the update rule\n"

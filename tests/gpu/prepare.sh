@@ -1,6 +1,6 @@
 #!/bin/bash
-# In a bundle, makes data/ml-1m.h5, kgat-ml1m.h5 and hapt.h5 from the raw files that it carries, as docs/datasets.md does,
-# unless they exist. check.sh takes them, and generates what is missing.
+# In a bundle, makes data/ml-1m.h5, kgat-ml1m.h5 and hapt.h5 from the raw files that it carries, as docs/datasets.md
+# does, unless they exist. check.sh takes them, and generates what is missing.
 set -euo pipefail
 home=$(cd "$(dirname "$0")/../.." && pwd)
 raw=$home/raw data=$home/data

@@ -1,5 +1,6 @@
 #include "support/weight_files.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -73,9 +74,9 @@ NamedArrays golden_sequence_file(const std::string& name) {
   arch.heads = golden.int_attribute("/", "heads");
   arch.blocks = golden.int_attribute("/", "blocks");
   arch.time_span = golden.int_attribute("/", "time_span");
-  arch.norm = one_of("norm", std::initializer_list{Norm::pre, Norm::post, Norm::original});
-  arch.pad_mask = one_of("pad_mask", std::initializer_list{PadMask::key, PadMask::none, PadMask::query});
-  arch.mhc = one_of("mhc", std::initializer_list{Mhc::none, Mhc::streams, Mhc::collapsed});
+  arch.norm = one_of("norm", std::array{Norm::pre, Norm::post, Norm::original});
+  arch.pad_mask = one_of("pad_mask", std::array{PadMask::key, PadMask::none, PadMask::query});
+  arch.mhc = one_of("mhc", std::array{Mhc::none, Mhc::streams, Mhc::collapsed});
   arch.streams = golden.int_attribute("/", "n_streams");
   arch.sinkhorn_iterations = golden.int_attribute("/", "sinkhorn_iters");
   arch.ffn_residual = golden.int_attribute("/", "ffn_residual") != 0;
