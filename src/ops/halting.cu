@@ -78,7 +78,6 @@ constexpr int kThreads = 128;
 [[maybe_unused]] __global__ void __launch_bounds__(kThreads)
     begin_sequences_kernel(gpu::Earlier earlier, Sequences all) {
   earlier.wait();
-  // mutant-equivalent: another thread stores the same value
   if (all.halted[blockIdx.x] != 0) all.begin(blockIdx.x, threadIdx.x, kThreads);
 }
 
@@ -113,7 +112,6 @@ __global__ void __launch_bounds__(kThreads)
                            steps[b], halted[b], dq + 2 * b, metrics[b]);
   }
   total = gpu::block_reduce(total);
-  // mutant-equivalent: every thread has the sum
   if (threadIdx.x == 0) *loss = static_cast<real_t<T>>(total);
 }
 

@@ -29,10 +29,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t length = s.prefix + s.cells, b = blockIdx.x / length, t = blockIdx.x - b * length;
   const bool cell = t >= s.prefix;
   const T* from = cell ? table + s.tokens[b * s.cells + t - s.prefix] * s.columns
-                       // mutant-equivalent: a row without elements is not read
                        : (s.width > 0 ? puzzles + s.ids[b] * s.width + t * s.columns : nullptr);
   const std::int64_t filled = cell ? s.columns : s.width - t * s.columns;  // the rest is zero
-  // mutant-equivalent: another thread stores the same value
   for (std::int64_t c = threadIdx.x; c < s.columns; c += kThreads) {
     const real_t<T> value = c < filled ? gpu::load(from + c) : 0;
     gpu::store(x + blockIdx.x * s.columns + c, scale * (where ? value + gpu::load(where + t * s.columns + c) : value));
@@ -46,7 +44,6 @@ __global__ void __launch_bounds__(kThreads)
                            const T* __restrict__ dx, real_t<T> scale) {
   earlier.wait();
   const T* from = dx + blockIdx.x * (s.prefix + s.cells) * s.columns;
-  // mutant-equivalent: another thread stores the same value
   for (std::int64_t i = threadIdx.x; i < s.width; i += kThreads)
     dpuzzle[blockIdx.x * s.width + i] = scale * gpu::load(from + i);
 }

@@ -26,7 +26,7 @@ __device__ void sum_rows(float (&sums)[2], const HalfPlace<T>& at, const PackedA
       const T *const dy = at.in(a.dy, a, columns) + row * columns, *const y = at.in(a.y, a, columns) + row * columns;
       sums[r] = 0;
 #pragma unroll
-      for (int i = 0; i < kWidth / 4; i += N) {  // mutant-equivalent: columns beyond the width are left out
+      for (int i = 0; i < kWidth / 4; i += N) {
         const int c = i / 8 * 32 + 8 * at.t + i % 8;
         if (c >= width) continue;
         const gpu::Pack<float, N> u = gpu::load<N>(dy + c), v = gpu::load<N>(y + c);
@@ -200,7 +200,6 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
   float dk[kWidth / 8][4] = {}, dv[kWidth / 8][4] = {};
   const HalfFragments<kWidth> k(sm_k + mine * kStride, at.lane), v(sm_v + mine * kStride, at.lane);
   // Whether a step needs masks: its queries do not all see all of the warp's keys, or dropout takes weights.
-  // mutant-equivalent: a step with masks gives the same
   const bool some_keys = at.mine() + kFragmentRows > at.length;
   const auto masked = [&](int query) {
     return keeps || some_keys || query < at.first_query || query + kQueries > at.length ||
