@@ -489,7 +489,7 @@ void World::configure(const WorldOptions& options) {
     w.world->all_reduce(std::span(&low, 1), ReduceOp::max, "communication options");
     return high == ~low;
   };
-  require(same(options.check_collectives ? 1 : 0) & same(options.max_message_bytes) & same(options.node_path_bytes),
+  require(same(options.check_collectives ? 1 : 0) && same(options.max_message_bytes) && same(options.node_path_bytes),
           "the communication options of the ranks differ (dist.check_collectives, message sizes); use the same "
           "configuration on all ranks");
   w.context->options = options;

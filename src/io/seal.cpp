@@ -43,7 +43,7 @@ std::uint64_t hash_dataset(const H5File& file, const std::string& dataset) {
 class Hasher {
  public:
   void add(const std::string& text) {
-    const std::string_view stored = text.c_str();  // up to the first NUL
+    const std::string_view stored = text.c_str();  // NOLINT(readability-redundant-string-cstr): up to the first NUL
     number(stored.size());
     hash_ = hash64(stored, hash_);
   }
@@ -162,7 +162,8 @@ void seal_contents(H5File& file) {
 
 std::uint64_t hash_texts(std::span<const std::string> texts, std::uint64_t before) {
   std::uint64_t hash = before;
-  for (const std::string& text : texts) hash = hash64(std::string_view(text.c_str()), hash + 1);  // as they are stored
+  // NOLINTNEXTLINE(readability-redundant-string-cstr): as they are stored, up to the first NUL
+  for (const std::string& text : texts) hash = hash64(std::string_view(text.c_str()), hash + 1);
   return hash;
 }
 
