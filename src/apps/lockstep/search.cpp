@@ -7,6 +7,7 @@
 #include <set>
 
 #include "apps/lockstep/describe.hpp"
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/philox.hpp"
@@ -16,13 +17,6 @@
 namespace lockstep::apps {
 
 namespace {
-/// The numbers from `begin` to `end` - 1.
-std::vector<std::size_t> counted(std::size_t begin, std::size_t end) {
-  std::vector<std::size_t> numbers(end - begin);
-  std::iota(numbers.begin(), numbers.end(), begin);
-  return numbers;
-}
-
 /// The sum of the squares about the mean.
 double spread(const std::vector<double>& values) {
   const double mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -95,7 +89,7 @@ std::vector<Standing> Search::at(std::int64_t rung, const std::vector<std::size_
 std::vector<Training> Search::plan(const TrainingEnds& ends) const {
   std::vector<Training> all;
   for (std::size_t begin = 0; begin < size(); begin += bracket_) {
-    std::vector<std::size_t> members = counted(begin, std::min(begin + bracket_, size()));
+    std::vector<std::size_t> members = consecutive(std::min(bracket_, size() - begin), begin);
     for (const std::int64_t rung : rungs_) {
       bool complete = true;
       for (const std::size_t c : members) {
@@ -117,7 +111,7 @@ std::vector<Standing> Search::ranking(const TrainingEnds& ends) const {
   std::vector<Standing> order;
   std::set<std::size_t> placed;
   for (std::size_t r = rungs_.size(); r-- > 0;) {
-    for (const Standing& standing : at(rungs_[r], counted(0, size()), ends))
+    for (const Standing& standing : at(rungs_[r], consecutive<std::size_t>(size()), ends))
       if (placed.insert(standing.configuration).second) order.push_back(standing);
   }
   return order;
@@ -125,7 +119,7 @@ std::vector<Standing> Search::ranking(const TrainingEnds& ends) const {
 
 std::vector<std::optional<double>> Search::importances(const TrainingEnds& ends) const {
   constexpr double kBins = 4;
-  std::vector<Standing> found = at(rungs_.front(), counted(0, size()), ends);
+  std::vector<Standing> found = at(rungs_.front(), consecutive<std::size_t>(size()), ends);
   std::ranges::sort(found, {}, &Standing::configuration);
   std::vector<double> sorted, ranks;  // equal results share the mean of their ranks
   for (const Standing& one : found) sorted.push_back(one.score.value);
