@@ -1,9 +1,10 @@
 # Sourced by the comparison scripts, from any directory: settings, JSON, medians, the machine. A script runs in the
-# repository's root from here on.
+# repository's root from here on, and ends at the first error.
 #
 # Variables of all scripts: LOCKSTEP_PYTHON (a Python that has torch, numpy and h5py; without it only Lockstep is
 # measured), LOCKSTEP_BENCH_ROUNDS, LOCKSTEP_BENCH_SECONDS (per measurement and round), LOCKSTEP_BENCH_CORES (all),
 # LOCKSTEP_PEER_PRELOAD (a library to preload into PyTorch, see docs/benchmarks.md), BUILD (build).
+set -euo pipefail
 here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 BUILD=${BUILD:-build} PYTHON=${LOCKSTEP_PYTHON:-}
@@ -29,6 +30,8 @@ text() { grep -oE "\"$1\": ?\"[^\"]*\"" | head -1 | sed -E 's/.*: ?"(.*)"/\1/'; 
 # Median, smallest and largest of the numbers on standard input.
 spread() { sort -g | awk '{v[NR] = $1} END {if (NR) {m = NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2; print m, v[1], v[NR]}}'; }
 median() { spread | cut -d' ' -f1; }
+# table_head ROW: an empty line and the head of a Markdown table with this first row
+table_head() { echo; echo "$1"; echo "|$(tr -cd '|' <<<"${1#|}" | sed 's/|/---|/g')"; }
 # launcher SHAPE: the command before a program that runs with so many ranks
 launcher() { [ "${1%x*}" = 1 ] || echo "$MPIRUN -n ${1%x*}"; }
 # PyTorch takes part (compare=yes) where LOCKSTEP_PYTHON has the modules.
@@ -105,10 +108,7 @@ table() {
   fact() { text "$1" <"$work/theirs.$first"; }
   [ $compare = no ] || echo "PyTorch $(fact torch), $(fact blas), CPU capability $(fact processor)$preloaded."
   echo "$ROUNDS alternating rounds of $SECONDS_EACH s; $unit, median (smallest to largest round)."
-  echo
-  printf '| case | lockstep: ranks x threads | %s | of FMA peak | MB of all ranks ' "$unit"
-  printf '| PyTorch: ranks x threads, variant | %s | MB | ratio, median (rounds) |\n' "$unit"
-  echo "|---|---|---|---|---|---|---|---|---|"
+  table_head "| case | lockstep: ranks x threads | $unit | of FMA peak | MB of all ranks | PyTorch: ranks x threads, variant | $unit | MB | ratio, median (rounds) |"
   rates() { cells "$format" "$scale" <"$work/rates.$1"; }
   # The memory of all ranks in MB.
   memory() { number peak_memory_bytes <"$work/$1.1" | awk -v ranks="${2%x*}" '{printf "%.0f", $1 * ranks / 1e6}'; }
@@ -126,14 +126,11 @@ table() {
     fi
     echo "$row"
   done
-  echo
   # each FUNCTION: its output for each side and shape, as cells
   each() { for side in ours theirs; do for shape in $SHAPES; do printf '%s | ' "$("$1")"; done; done; }
   heading() { [ $side = ours ] && echo "lockstep $shape" || echo "PyTorch $shape"; }
-  rule() { echo -n ---; }
   cell() { [ ! -s "$work/rates.$side.$case.$shape" ] || rates "$side.$case.$shape"; }
-  echo "| all shapes | $(each heading)"
-  echo "| --- | $(each rule)"
+  table_head "| all shapes | $(each heading)"
   for case in "$@"; do echo "| $case | $(each cell)"; done
 }
 # systems FOLDER: the data of all systems: ml-1m.h5, hapt.h5 and kgat-ml1m.h5 of this folder, else generated data.

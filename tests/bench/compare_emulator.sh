@@ -7,7 +7,6 @@
 #
 # Variables besides those of common.sh: LOCKSTEP_BENCH_ROWS (360000), LOCKSTEP_BENCH_COMPILE (1; 0 leaves torch.compile
 # out).
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-5} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-2} ROWS=${LOCKSTEP_BENCH_ROWS:-360000}
 goal() { case $1 in train) echo 6 ;; predict) echo 4.5 ;; *) echo 5 ;; esac; }

@@ -7,7 +7,6 @@
 #
 # Variables besides those of common.sh: LOCKSTEP_BENCH_INPUTS ("signal"; "signal image"), LOCKSTEP_BENCH_VARIANTS
 # ("eager,compile").
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-3}
 INPUTS=${LOCKSTEP_BENCH_INPUTS:-signal}

@@ -6,7 +6,6 @@
 #
 # CASE: laptop (configs/hrm-laptop.ini, 4x4 puzzles, 96 slots) and paper (configs/hrm-sudoku.ini, 9x9 puzzles, 16 slots).
 # Variables: those of common.sh.
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-10}
 CASES=${*:-laptop paper} SHAPES=1x$CORES

@@ -7,7 +7,6 @@
 #
 # LOCKSTEP_PYTHON: a Python with numpy and torch, onnxruntime or both; sides that are not installed are left out.
 # LOCKSTEP_BENCH_ROUNDS (3), LOCKSTEP_BENCH_SECONDS (0.1, per case and round).
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 COLUMNS_PROGRAM=$(program bench_columns)
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-0.1}

@@ -6,7 +6,6 @@
 #
 # Variables besides those of common.sh: LOCKSTEP_BENCH_JOBS (cf kg attention evaluation); LOCKSTEP_BENCH_CLOCK =
 # processor measures both sides in processor time, with one core: for machines with other work.
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-2} JOBS=${LOCKSTEP_BENCH_JOBS:-cf kg attention evaluation}
 CLOCK=${LOCKSTEP_BENCH_CLOCK:-wall}
@@ -29,9 +28,7 @@ of_job() { grep "\"job\": \"$1\""; }  # the line about one job
 {
 machine measure
 echo "$ROUNDS alternating rounds of $SECONDS_EACH s, $CLOCK time."
-echo
-echo "| graph | job | lockstep, ms | PyTorch: variant | ms | ratio, median (rounds) |"
-echo "|---|---|---|---|---|---|"
+table_head "| graph | job | lockstep, ms | PyTorch: variant | ms | ratio, median (rounds) |"
 for data in "${GRAPHS[@]}"; do
   graph=$(basename "$data" .h5)
   for round in $(seq "$ROUNDS"); do

@@ -8,7 +8,6 @@
 # CASE: sasrec sasrec-softmax sasrec-mhc tisasrec-element tisasrec-table tisasrec-mhc. Variables besides those of
 # common.sh: LOCKSTEP_BENCH_DATA (a prepared interaction set; otherwise sessions with the lengths of MovieLens-1M are
 # generated), LOCKSTEP_BENCH_VARIANTS (PyTorch's variants, see tests/peers/sasrec_peer.py).
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-4}
 read -r T D BATCH <<<"${LOCKSTEP_BENCH_SHAPE:-200 100 128}"

@@ -5,7 +5,6 @@
 #   tests/bench/compare_session.sh
 #
 # Variables: those of common.sh.
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 session=$(program bench_session)
 export OMP_NUM_THREADS=1
@@ -26,9 +25,7 @@ for round in $(seq "$ROUNDS"); do
   done
 done
 machine measure
-echo
-echo "| batch | session, ms | over the trainer's step | libtorch, ms | libtorch over session |"
-echo "| --- | --- | --- | --- | --- |"
+table_head "| batch | session, ms | over the trainer's step | libtorch, ms | libtorch over session |"
 for batch in 1000 16000; do
   row="| $batch | $(cells %.2f <"$work/ours.$batch") | $(cells %.3f <"$work/trainer.$batch")"
   [ $compare = no ] && row+=" | | |" || row+=" | $(cells %.2f <"$work/theirs.$batch") | $(ratio session "$batch" - "$work/theirs.$batch" "$work/ours.$batch") |"

@@ -4,7 +4,6 @@
 # table and writes it to $BUILD/bench/softmax.md.
 #
 #   tests/bench/compare_softmax.sh [TARGETS ITEMS WIDTH]     default: 13400 3266 50
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 BENCH=$(program bench_item_softmax)
 for round in $(seq "${LOCKSTEP_BENCH_ROUNDS:-5}"); do
@@ -19,9 +18,7 @@ seconds() { cells %.4f <"$1"; }
 {
   machine measure
   echo "Targets, items, width: ${*:-13400 3266 50}; one thread, processor time. Share of FMA peak: $(percent <"$work/fma_peak_share"), of the matrix products alone $(percent <"$work/products_share")."
-  echo
-  echo "| | seconds, median (rounds) | ratio, median (rounds) |"
-  echo "|---|---|---|"
+  table_head "| | seconds, median (rounds) | ratio, median (rounds) |"
   echo "| lockstep | $(seconds "$work/seconds") | |"
   if [ $compare = yes ]; then
     echo "| PyTorch, all targets at once | $(seconds "$work/whole") | $(ratio softmax "all targets at once" 3 "$work/whole" "$work/seconds") |"

@@ -4,7 +4,6 @@
 # Prints a Markdown table and writes it to $BUILD/bench/sweep.md. LOCKSTEP_PYTHON also needs optuna.
 #
 #   tests/bench/compare_sweep.sh [TRIALS]     default: 200
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 trials=${1:-200} epochs=10
 export OMP_NUM_THREADS=1
@@ -22,9 +21,7 @@ printf '[sweep]\nmethod = random\ntrials = %s\noptim.lr = log(1e-3 .. 1e-1)\n' "
 {
   machine measure
   echo "$trials trainings of $epochs epochs, 2 layers of 32, batch 80, 240 samples."
-  echo
-  echo "| | seconds | of a training | processor seconds of a training | idle |"
-  echo "|---|---|---|---|---|"
+  table_head "| | seconds | of a training | processor seconds of a training | idle |"
   row "a loop of lockstep train, one rank" $(seconds loop) ""
   ours=$(seconds $(launcher "${CORES}x1") "$LOCKSTEP" sweep --config "$work/space.ini" --model.kind emulator $options --run-dir "$work/sweep")
   row "lockstep sweep, $CORES ranks" $ours "$(grep -oP 'idle for \K[0-9.]+ %' "$work/log")"

@@ -6,7 +6,6 @@
 #
 # The shares are those that `lockstep train` logs at its end (docs/run-directory.md). A profile of 20 steps divides
 # forward and backward: "batch" is the share of the thread that spends most on making batches.
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 systems "${1:+$(path "$1")}"
 length() { # CASE
@@ -23,9 +22,7 @@ share() { sed -n 's/.*training took [^:]*://p' "$work/log" | tr ',' '\n' | awk -
 {
   machine measure
   echo "Shares of the wall time from the first step to the end of the final evaluation, in percent."
-  echo
-  echo "| training | ranks x threads | time | batch | forward, backward | reduce | update | evaluation | waiting for checkpoints | rest |"
-  echo "|---|---|---|---|---|---|---|---|---|---|"
+  table_head "| training | ranks x threads | time | batch | forward, backward | reduce | update | evaluation | waiting for checkpoints | rest |"
   for case in emulator SASRec HAR HRM KGAT; do
     for shape in $SHAPES; do
       echo "$name: $case, $shape" >&2

@@ -7,7 +7,6 @@
 #                                                     ml-1m.h5, hapt.h5, kgat-ml1m.h5, kgat-amazon-book-sized.h5
 #   SYSTEMS="har hrm" make bench                      some of: emulator inference sequences softmax kgat hrm har scaling nodes
 #                                                     phases trainings
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 SYSTEMS=${SYSTEMS:-emulator inference sequences softmax kgat hrm har scaling nodes phases trainings}
 failed=""

@@ -8,7 +8,6 @@
 #    the same batch for each rank (weak). KGAT's step computes the whole graph, so it has no weak scaling.
 # 2. The cost of a sample (KGAT: of an edge), one thread, from small to large data: rows of the emulator, items of
 #    SASRec, edges of KGAT.
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-2}
 PREP=$BUILD/bin/lockstep-prep
@@ -75,16 +74,12 @@ awk -F'\t' '
   }' "$work/cost" >"$out/cost.svg"
 {
   machine <"$work/last"
-  echo
-  echo "| training step | batch | samples/s, 1 thread | $CORES threads | $CORES ranks, same batch for all | $CORES ranks, same batch each | compute, reduce, update |"
-  echo "|---|---|---|---|---|---|---|"
+  table_head "| training step | batch | samples/s, 1 thread | $CORES threads | $CORES ranks, same batch for all | $CORES ranks, same batch each | compute, reduce, update |"
   for case in $CASES; do
     phases=$(awk '{v[NR] = $1; sum += $1} END {printf "%.0f, %.0f, %.0f %%", 100 * v[1] / sum, 100 * v[2] / sum, 100 * v[3] / sum}' "$work/$case.phases")
     echo "| $case | $(system_batch "$case") | $(median <"$work/$case.one" | awk '{printf "%.4g", $1}') | $(gain "$work/$case.one" "$work/$case.threads") | $(gain "$work/$case.one" "$work/$case.strong") | $(gain "$work/$case.one" "$work/$case.weak") | $phases |"
   done
-  echo
-  echo "| data | size: ns per sample (KGAT: per edge of a step) |"
-  echo "|---|---|"
+  table_head "| data | size: ns per sample (KGAT: per edge of a step) |"
   awk -F'\t' '{if (!($1 in list)) order[++n] = $1; list[$1] = list[$1] (list[$1] ? ", " : "") sprintf("%g: **%.4g**", $2, $3)}
               END {for (i = 1; i <= n; ++i) print "| " order[i] " | " list[order[i]] " |"}' "$work/cost"
   echo

@@ -13,7 +13,6 @@
 #
 # Variables besides those of common.sh: LOCKSTEP_BENCH_LINK (1000 Mbit/s), LOCKSTEP_BENCH_NODES (2 4),
 # LOCKSTEP_BENCH_CASES (some of the table's names).
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-2} RATE=${LOCKSTEP_BENCH_LINK:-1000}
 NODES=${LOCKSTEP_BENCH_NODES:-2 4}
@@ -37,9 +36,7 @@ waits() { # LINKS: milliseconds of computation and of waiting, the share of wait
 {
   machine measure
   echo "Links of $RATE Mbit/s, one thread per node, $ROUNDS rounds; medians, and the range of the rounds."
-  echo
-  echo "| training step | nodes | batch of all | a node sends per step, KB | computes, ms | with links as they are | waits for messages, ms | share of a step, % | with links as they are |"
-  echo "|---|---|---|---|---|---|---|---|---|"
+  table_head "| training step | nodes | batch of all | a node sends per step, KB | computes, ms | with links as they are | waits for messages, ms | share of a step, % | with links as they are |"
   for case in ${LOCKSTEP_BENCH_CASES:-emulator SASRec HAR HRM KGAT KGAT-rows}; do
     for nodes in $NODES; do
       for batch in size per_rank; do

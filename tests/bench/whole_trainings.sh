@@ -7,7 +7,6 @@
 #   tests/bench/whole_trainings.sh [FOLDER]    ml-1m.h5, hapt.h5 and kgat-ml1m.h5 of this folder, else generated data
 #
 # Variables besides those of common.sh: LOCKSTEP_BENCH_CASES.
-set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-1} CASES=${LOCKSTEP_BENCH_CASES:-emulator SASRec SASRec-mHC TiSASRec HAR HRM KGAT}
 [ -x /usr/bin/time ] || { echo "$name: /usr/bin/time does not exist; install GNU time" >&2; exit 77; }
@@ -45,9 +44,7 @@ figures() {
 {
   machine measure
   echo "$ROUNDS rounds; $CORES threads of one process each; wall and processor time in seconds, peak memory in MB."
-  echo
-  echo "| training | steps, evaluations | lockstep: wall | processor | MB | PyTorch: wall | processor | MB | ratio, wall | ratio, processor |"
-  echo "|---|---|---|---|---|---|---|---|---|---|"
+  table_head "| training | steps, evaluations | lockstep: wall | processor | MB | PyTorch: wall | processor | MB | ratio, wall | ratio, processor |"
   for case in $CASES; do
     read -r epochs every options <<<"$(length "$case")"
     for round in $(seq "$ROUNDS"); do
