@@ -150,11 +150,8 @@ TEST_SUITE("prep.netcdf") {
     check_mentions(error_of(Fault::data, [&] { file.read("no_scale"); }), "'no_scale' of 'a.nc'",
                    "scale_factor is the text '0,005 K', not a number");
     check_mentions(error_of(Fault::data, [&] { file.read("two_scales"); }), "scale_factor has 2 numbers");
-    {
-      RawFile raw("u.nc", NC_NETCDF4);
-      const int n = raw.dim("n", 3);
-      raw.variable("ubyte", NC_UBYTE, {n}, {1, 255, 128}, {{"scale_factor", 0.5}}, {{"_Unsigned", "False"}});
-    }
+    RawFile("u.nc", NC_NETCDF4, {{"n", 3}},
+            {{"ubyte", NC_UBYTE, {"n"}, {1, 255, 128}, {{"scale_factor", 0.5}}, {{"_Unsigned", "False"}}}});
     CHECK(NcFile::open("u.nc").read("ubyte") == std::vector<double>{0.5, -0.5, -64});
   }
 

@@ -15,20 +15,19 @@ prep::EmulatorSet read(const fs::path& path) { return prep::read_emulator_set(H5
 void write_tiles() {
   for (const int tile : {1, 2}) {
     const std::string n = std::to_string(tile);
-    {
-      RawFile raw("tile" + n + ".nc", NC_64BIT_OFFSET);
-      const int t = raw.dim("Time", 1), y = raw.dim("yaxis_1", 2), x = raw.dim("xaxis_1", 3), z = raw.dim("zaxis_1", 4);
-      raw.variable("tsea", NC_DOUBLE, {t, y, x}, counting(6, tile));
-      raw.variable("t2m", NC_SHORT, {t, y, x}, {0, 1, 2, 3, 4, -32767},
-                   {{"scale_factor", 0.5}, {"add_offset", 270}, {"_FillValue", -32767}},
-                   {{"units", "K"}, {"standard_name", "air_temperature"}});
-      raw.variable("soil", NC_DOUBLE, {t, z, y, x}, counting(24));
-      raw.variable("slmsk", NC_DOUBLE, {t, y, x}, {0, 1, 2, 0, 0, 0});
-    }
-    RawFile place("place" + n + ".nc", NC_NETCDF4);
-    const int lat = place.dim("lat", 2), lon = place.dim("lon", 3);
-    place.variable("geolat", NC_FLOAT, {lat, lon}, counting(6, 10));
-    place.variable("geolon", NC_FLOAT, {lat, lon}, counting(6, 20));
+    RawFile("tile" + n + ".nc", NC_64BIT_OFFSET, {{"Time", 1}, {"yaxis_1", 2}, {"xaxis_1", 3}, {"zaxis_1", 4}},
+            {{"tsea", NC_DOUBLE, {"Time", "yaxis_1", "xaxis_1"}, counting(6, tile)},
+             {"t2m",
+              NC_SHORT,
+              {"Time", "yaxis_1", "xaxis_1"},
+              {0, 1, 2, 3, 4, -32767},
+              {{"scale_factor", 0.5}, {"add_offset", 270}, {"_FillValue", -32767}},
+              {{"units", "K"}, {"standard_name", "air_temperature"}}},
+             {"soil", NC_DOUBLE, {"Time", "zaxis_1", "yaxis_1", "xaxis_1"}, counting(24)},
+             {"slmsk", NC_DOUBLE, {"Time", "yaxis_1", "xaxis_1"}, {0, 1, 2, 0, 0, 0}}});
+    RawFile(
+        "place" + n + ".nc", NC_NETCDF4, {{"lat", 2}, {"lon", 3}},
+        {{"geolat", NC_FLOAT, {"lat", "lon"}, counting(6, 10)}, {"geolon", NC_FLOAT, {"lat", "lon"}, counting(6, 20)}});
   }
 }
 }  // namespace
@@ -89,12 +88,8 @@ TEST_SUITE("prep.program") {
   }
 
   TEST_CASE("a range of levels becomes one column each") {
-    {
-      RawFile raw("a.nc", NC_64BIT_OFFSET);
-      const int z = raw.dim("lev", 3), n = raw.dim("n", 4);
-      raw.variable("temp", NC_DOUBLE, {z, n}, counting(12));
-      raw.variable("aice", NC_DOUBLE, {n}, {0, 0.5, 0.25, 1});
-    }
+    RawFile("a.nc", NC_64BIT_OFFSET, {{"lev", 3}, {"n", 4}},
+            {{"temp", NC_DOUBLE, {"lev", "n"}, counting(12)}, {"aice", NC_DOUBLE, {"n"}, {0, 0.5, 0.25, 1}}});
     prepare("netcdf --input a.nc --inputs t=temp@0:2 --outputs aice --val-fraction 0.25 -o out.h5");
     const auto set = read("out.h5");
     CHECK(set.inputs.names == std::vector<std::string>{"t_0", "t_1", "t_2"});
@@ -266,12 +261,8 @@ TEST_SUITE("prep.program") {
     fs::copy(kGolden + "/emulator_prep_cice.nc", "cut4.nc");
     fs::resize_file("cut4.nc", fs::file_size("cut4.nc") / 2);
     write_text("foreign.nc", "PNG or whatever else");
-    {
-      RawFile raw("nan.nc", NC_NETCDF4);
-      const int n = raw.dim("n", 4);
-      raw.variable("a", NC_DOUBLE, {n}, {1, 2, 3, 4});
-      raw.variable("b", NC_DOUBLE, {n}, {NAN, NAN, NAN, INFINITY});
-    }
+    RawFile("nan.nc", NC_NETCDF4, {{"n", 4}},
+            {{"a", NC_DOUBLE, {"n"}, {1, 2, 3, 4}}, {"b", NC_DOUBLE, {"n"}, {NAN, NAN, NAN, INFINITY}}});
     prepare("synth-icecolumn --rows 100 -o good.h5");
     fs::copy("good.h5", "cut.h5");
     fs::resize_file("cut.h5", fs::file_size("cut.h5") - 1000);
@@ -327,12 +318,8 @@ TEST_SUITE("prep.program") {
   }
 
   TEST_CASE("a constant input is kept with deviation 1 and reported, a constant output is refused unless it is kept") {
-    {
-      RawFile raw("a.nc", NC_64BIT_DATA);
-      const int n = raw.dim("n", 20);
-      raw.variable("a", NC_DOUBLE, {n}, std::vector<double>(20, 5.0));
-      raw.variable("b", NC_DOUBLE, {n}, counting(20));
-    }
+    RawFile("a.nc", NC_64BIT_DATA, {{"n", 20}},
+            {{"a", NC_DOUBLE, {"n"}, std::vector<double>(20, 5.0)}, {"b", NC_DOUBLE, {"n"}, counting(20)}});
     check_mentions(prepare("netcdf --input a.nc --inputs a --outputs b -o a.h5"),
                    "constant inputs in the training rows: a;");
     check_mentions(prepare("netcdf --input a.nc --inputs b --outputs a -o b.h5", 3), "the output column a is constant",

@@ -8,8 +8,25 @@ namespace lockstep::test {
 /// A small NetCDF file for tests: dimensions, then variables with their values and attributes.
 class RawFile {
  public:
-  RawFile(const std::filesystem::path& path, int flavour) {
+  struct Variable {
+    std::string name;
+    nc_type type;
+    std::vector<std::string> dims;
+    std::vector<double> values;
+    std::vector<std::pair<std::string, double>> numbers = {};
+    std::vector<std::pair<std::string, std::string>> texts = {};
+  };
+  RawFile(const std::filesystem::path& path, int flavour,
+          const std::vector<std::pair<std::string, std::size_t>>& dims = {},
+          const std::vector<Variable>& variables = {}) {
     check(nc_create(path.c_str(), flavour | NC_CLOBBER, &id_));
+    std::map<std::string, int> number;
+    for (const auto& [name, length] : dims) number[name] = dim(name, length);
+    for (const Variable& v : variables) {
+      std::vector<int> axes;
+      for (const std::string& name : v.dims) axes.push_back(number.at(name));
+      variable(v.name, v.type, axes, v.values, v.numbers, v.texts);
+    }
   }
   RawFile(const RawFile&) = delete;
   RawFile& operator=(const RawFile&) = delete;

@@ -342,15 +342,12 @@ TEST_SUITE("prep.understood") {
     }
     check_refused("netcdf --input g.nc --inputs sst --outputs b -o o.h5", 2, "did you mean 'PRODUCT/sst'?");
     for (const std::string period : {"", "_h", "_d", "_m", "_1"}) {
-      {
-        RawFile raw("h.nc", NC_NETCDF4);
-        const int y = raw.dim("nj", 3), x = raw.dim("ni", 4);
-        raw.variable("TLAT", NC_DOUBLE, {y, x}, counting(12, 7));
-        raw.variable("TLON", NC_DOUBLE, {y, x}, counting(12, 30));
-        raw.variable("tmask", NC_DOUBLE, {y, x}, {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
-        raw.variable("aice" + period, NC_DOUBLE, {y, x}, counting(12, 0.05));
-        raw.variable("Tair" + period, NC_DOUBLE, {y, x}, counting(12));
-      }
+      RawFile("h.nc", NC_NETCDF4, {{"nj", 3}, {"ni", 4}},
+              {{"TLAT", NC_DOUBLE, {"nj", "ni"}, counting(12, 7)},
+               {"TLON", NC_DOUBLE, {"nj", "ni"}, counting(12, 30)},
+               {"tmask", NC_DOUBLE, {"nj", "ni"}, {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+               {"aice" + period, NC_DOUBLE, {"nj", "ni"}, counting(12, 0.05)},
+               {"Tair" + period, NC_DOUBLE, {"nj", "ni"}, counting(12)}});
       const std::string text = prepare("cice-history --input h.nc --inputs tair --outputs aice -o o.h5");
       check_mentions(text, "tair=Tair" + period + " ", "masked out         1  (not: tmask == 1)");
       CHECK(read("o.h5").x[0] == 1);
