@@ -86,11 +86,8 @@ TEST_SUITE("formats.read_onnx") {
     };
     const auto usual = [](Net& net, const std::string& h) { return net.product(h, "w1"); };
     using Graph = OnnxGraph;
-    CHECK(read(
-              [](Graph& g) {
-                return g.node("Gemm", {"input", "w0", "bias"});
-              },
-              usual) == std::vector<float>{0.25f, 2, 0.25f, 0, 1});
+    const auto gemm = [](Graph& g) { return g.node("Gemm", {"input", "w0", "bias"}); };
+    CHECK(read(gemm, usual) == std::vector<float>{0.25f, 2, 0.25f, 0, 1});
     CHECK(read(
               [](Graph& g) {
                 return g.node("Gemm", {"input", "w0", "bias"},
@@ -98,11 +95,10 @@ TEST_SUITE("formats.read_onnx") {
               },
               usual) == std::vector<float>{0.5f, 1, 0.25f, 0, 1});
     // A left-out bias, and a view of the input as (n, 2).
-    CHECK(read(
-              [](Graph& g) {
-                return g.node("Gemm", {g.node("Flatten", {"input"}, {Graph::integer("axis", -1)}), "w0", ""});
-              },
-              usual) == std::vector<float>{0.25f, 0, 0.25f, 0, 1});
+    const auto flat = [](Graph& g) {
+      return g.node("Gemm", {g.node("Flatten", {"input"}, {Graph::integer("axis", -1)}), "w0", ""});
+    };
+    CHECK(read(flat, usual) == std::vector<float>{0.25f, 0, 0.25f, 0, 1});
     CHECK(read(
               [](Graph& g) {
                 const std::string wide = g.node("Cast", {"input"}, {Graph::integer("to", 11)});

@@ -247,11 +247,8 @@ TEST_SUITE("io.h5") {
     CHECK(error_of(Fault::data, [&] { file.read<float>("/t"); }) != "no error");
     CHECK(error_of(Fault::data, [&] { file.read_text("/f"); }) != "no error");
     std::vector<float> wrong(6);
-    check_mentions(error_of(Fault::data,
-                            [&] {
-                              file.read_into<float>("/f", wrong, {2, 3});
-                            }),
-                   "expected shape (2, 3), found (6)");
+    const auto read_table = [&] { file.read_into<float>("/f", wrong, {2, 3}); };
+    check_mentions(error_of(Fault::data, read_table), "expected shape (2, 3), found (6)");
     CHECK_NOTHROW(file.read_into<float>("/f", wrong, {6}));
   }
 

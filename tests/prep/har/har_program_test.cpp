@@ -164,39 +164,33 @@ TEST_SUITE("prep.har") {
     const Published good;
     const fs::path signal = good.signal("train", 4), y = good.folder / "train/y_train.txt";
     const std::string text = read_text(signal), labels = read_text(y);
+    const std::size_t line = text.find('\n');
     const auto without_last_line = [](const std::string& t) { return t.substr(0, t.rfind('\n', t.size() - 2) + 1); };
-
+    const auto with = [](const fs::path& file, const std::string& bytes, const std::string& message) {
+      const std::string before = read_text(file);
+      write_text(file, bytes);
+      check_fails(kUci, 3, message);
+      write_text(file, before);
+    };
     fs::rename(signal, "aside");
     check_fails(kUci, 2, "body_gyro_y_train.txt");
-    write_text(signal, text.substr(0, text.find('\n')) + " 1.0" + text.substr(text.find('\n')));
-    check_fails(kUci, 3, "body_gyro_y_train.txt:1: 5 values, expected 4");
-    write_text(signal, without_last_line(text));
-    check_fails(kUci, 3, "body_gyro_y_train.txt:8: 7 windows, but 'body_acc_x_train.txt' has 8");
-    write_text(signal, text + text.substr(0, text.find('\n') + 1));
-    check_fails(kUci, 3, "body_gyro_y_train.txt:9: 9 windows");
     write_text(signal, text);
+    with(signal, text.substr(0, line) + " 1.0" + text.substr(line), "body_gyro_y_train.txt:1: 5 values, expected 4");
+    with(signal, without_last_line(text), "body_gyro_y_train.txt:8: 7 windows, but 'body_acc_x_train.txt' has 8");
+    with(signal, text + text.substr(0, line + 1), "body_gyro_y_train.txt:9: 9 windows");
+    with(y, "7" + labels.substr(1), "y_train.txt:1: label 7 is not one of activity_labels.txt (1 .. 6)");
+    with(y, without_last_line(labels), "y_train.txt:8: 7 labels, but 'body_acc_x_train.txt' has 8 windows");
+    const fs::path subjects = good.folder / "test/subject_test.txt", names = good.folder / "activity_labels.txt";
+    with(subjects, "2\n4\n9\n", "subject_test.txt:3: 3 subjects, but 'body_acc_x_test.txt' has 2 windows");
+    with(subjects, "2\n-4\n", "subject_test.txt:2: subject -4 is negative");
+    with(names, "1 WALKING\n2\n", "activity_labels.txt:2");
+    with(names, "1 WALKING\n2 CAF\xE9\n", "activity_labels.txt:2: the name of activity 2 is not UTF-8 text");
     check_fails("uci-har -i UCI --val-split random -o out.h5", 3, "body_acc_x_train.txt:1: 4 values, expected 128");
-
-    write_text(y, "7" + labels.substr(1));
-    check_fails(kUci, 3, "y_train.txt:1: label 7 is not one of activity_labels.txt (1 .. 6)");
-    write_text(y, without_last_line(labels));
-    check_fails(kUci, 3, "y_train.txt:8: 7 labels, but 'body_acc_x_train.txt' has 8 windows");
-    write_text(y, labels);
-    const fs::path subjects = good.folder / "test/subject_test.txt";
-    write_text(subjects, "2\n4\n9\n");
-    check_fails(kUci, 3, "subject_test.txt:3: 3 subjects, but 'body_acc_x_test.txt' has 2 windows");
-    write_text(subjects, "2\n-4\n");
-    check_fails(kUci, 3, "subject_test.txt:2: subject -4 is negative");
-    write_text(subjects, "2\n4\n");
     check_fails(kUci, 2,
                 "the default of --val-subjects: subject '17' has no training windows; those that have are 1,3,5,30");
     check_fails(kUci + "--val-subjects 5,17", 2, "option split.val_subjects: subject '17' has no training windows");
     check_fails(kUci + "--val-subjects 1,3,5,30", 3, "none of 8 is left for training");
     check_fails(kUci + "--val-split random --val-subjects 5", 2, "split.val_subjects", "has no effect");
-    write_text(good.folder / "activity_labels.txt", "1 WALKING\n2\n");
-    check_fails(kUci, 3, "activity_labels.txt:2");
-    write_text(good.folder / "activity_labels.txt", "1 WALKING\n2 CAF\xE9\n");
-    check_fails(kUci, 3, "activity_labels.txt:2: the name of activity 2 is not UTF-8 text");
     check_fails("uci-har -i nowhere -o out.h5", 2, "'nowhere': no such folder");
   }
 

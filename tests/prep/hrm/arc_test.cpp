@@ -20,6 +20,11 @@ std::vector<std::vector<ArcTask>> folders() {
   return out;
 }
 
+/// The message with which a file or folder of tasks is refused.
+std::string refusal(const char* name) {
+  return error_of(Fault::data, [&] { read_arc_tasks({name, ""}); });
+}
+
 struct Row {
   std::vector<std::uint8_t> input, label;
   bool operator==(const Row&) const = default;
@@ -152,17 +157,9 @@ TEST_SUITE("prep.arc") {
 
     write_text("all.json", R"({"r":{"train":[{"input":[[1]],"output":[[2]]}],)"
                            R"("test":[{"input":[[3]],"output":[[4]]},{"input":[[3]]}]}})");
-    check_mentions(error_of(Fault::data,
-                            [&] {
-                              read_arc_tasks({"all.json", ""});
-                            }),
-                   "task 'r' test pair 2", "no output, unlike the first pair");
+    check_mentions(refusal("all.json"), "task 'r' test pair 2", "no output, unlike the first pair");
     write_text("all.json", kTask);
-    check_mentions(error_of(Fault::data,
-                            [&] {
-                              read_arc_tasks({"all.json", ""});
-                            }),
-                   "all.json", "an object of tasks by name");
+    check_mentions(refusal("all.json"), "all.json", "an object of tasks by name");
   }
 
   TEST_CASE("a contest's challenges and solutions become tasks with answers; evaluation and test are held out") {
@@ -201,11 +198,7 @@ TEST_SUITE("prep.arc") {
     check_mentions(error(R"({"other":[[[1]]]})"), "task 'other' is not in 'x-training_challenges.json'");
     check_mentions(error(R"({"t1":[[[1]]]})"), "task 't1' does not have one answer for each of its test pairs");
     check_mentions(error(R"({"t1":[[[1]],null]})"), "unlike the first pair");
-    check_mentions(error_of(Fault::data,
-                            [&] {
-                              read_arc_tasks({"x-training_solutions.json", ""});
-                            }),
-                   "'t1' is a list of grids, as in a file of solutions");
+    check_mentions(refusal("x-training_solutions.json"), "'t1' is a list of grids, as in a file of solutions");
   }
 
   TEST_CASE("of several tasks with one name the chosen one counts; repeated tasks under other names are noted") {
@@ -238,7 +231,7 @@ TEST_SUITE("prep.arc") {
   TEST_CASE("bad tasks are named by file, pair, row and cell") {
     const auto error = [&](const std::string& text) {
       write_text("t.json", text);
-      return error_of(Fault::data, [&] { read_arc_tasks({".", ""}); });
+      return refusal(".");
     };
     const auto with = [](const std::string& grid) {
       return R"({"train":[{"input":)" + grid + R"(,"output":[[1]]}],"test":[{"input":[[1]],"output":[[1]]}]})";
@@ -255,7 +248,7 @@ TEST_SUITE("prep.arc") {
     for (int i = 0; i < 30; ++i) wide += ",0";
     check_mentions(error(with(wide + "]]")), "row 1 of 'input' is not a list of 1 to 30");
     fs::create_directory("empty");
-    check_mentions(error_of(Fault::data, [&] { read_arc_tasks({"empty", ""}); }), "no .json file");
+    check_mentions(refusal("empty"), "no .json file");
     check_mentions(error_of(Fault::usage, [&] { read_arc_tasks({"none", ""}); }), "no such folder");
   }
 }

@@ -123,10 +123,7 @@ TEST_SUITE("tasks.constraint") {
       });
       check_mentions(message, outside, "is not finite in row ", "for the prediction aice = ");
     }
-    CHECK(contains(error_of(Fault::usage,
-                            [&] {
-                              with->move_to(Device{DeviceKind::cuda, 0});
-                            }),
-                   "run on the processor only"));
+    constexpr Device kGpu{DeviceKind::cuda, 0};
+    CHECK(contains(error_of(Fault::usage, [&] { with->move_to(kGpu); }), "run on the processor only"));
   }
 }
