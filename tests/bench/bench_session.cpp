@@ -36,8 +36,7 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   constexpr std::int64_t kIn = 14, kOut = 1, kSteps = 20, kRounds = 15;
   EmulatorTask::Options options;
-  options.arch.hidden = argc > 2 ? std::atoll(argv[1]) : 64;
-  options.arch.layers = argc > 2 ? std::atoll(argv[2]) : 3;
+  if (argc > 2) options.arch = {.hidden = std::atoll(argv[1]), .layers = std::atoll(argv[2])};
   for (const std::int64_t batch : {std::int64_t{1000}, std::int64_t{16000}}) {
     const test::EmulatorContents rows = test::emulator_contents(batch * 20 / 14 + 20, kIn, kOut);
     EmulatorTask task(options, test::read_data(rows));

@@ -40,10 +40,7 @@ prep::HarSet activities(const std::vector<std::string>& classes) {
   set.source = "test";
   const auto window = [&](std::int32_t label, std::uint8_t split) {
     const std::vector<std::vector<double>> columns = {{1, 2, 3, static_cast<double>(label)}, {4, 3, 2, 1}};
-    prep::HarOrigin origin;
-    origin.label = label;
-    origin.split = split;
-    prep::append_windows(set, columns, 0, 4, 4, origin);
+    prep::append_windows(set, columns, 0, 4, 4, {.label = label, .split = split});
   };
   for (const std::int32_t label : {1, 0, 1, 1}) window(label, 0);
   window(0, 1);
@@ -56,13 +53,7 @@ Values har_baseline(const std::vector<std::string>& classes, HarArch::Mode mode,
   LocalDataMemory data_memory;
   prep::write_har_set("har.h5", activities(classes));
   HarTask::Options options;
-  options.arch.patch = 2;
-  options.arch.dim = 8;
-  options.arch.layers = 1;
-  options.arch.heads = 2;
-  options.arch.head_width = 8;
-  options.arch.mlp = 8;
-  options.arch.mode = mode;
+  options.arch = {.mode = mode, .patch = 2, .dim = 8, .layers = 1, .heads = 2, .head_width = 8, .mlp = 8};
   options.smoothing = smoothing;
   const HarTask model(options, HarData::read("har.h5", data_memory));
   return baselines(model).at("always b");
@@ -84,18 +75,13 @@ Values nearest_windows(HarArch::Mode mode) {
       columns[0].push_back(9.8 + 0.1 * label * std::sin(label * t + n));
       columns[1].push_back(101325 + 10 * std::cos(n * n));
     }
-    prep::HarOrigin origin;
-    origin.label = label;
-    origin.split = n < 60 ? 0 : 2;
-    prep::append_windows(set, columns, 0, 16, 16, origin);
+    prep::append_windows(set, columns, 0, 16, 16, {.label = label, .split = static_cast<std::uint8_t>(n < 60 ? 0 : 2)});
   }
   prep::take_channel_moments(set);
   prep::write_har_set("har.h5", set);
   LocalDataMemory data_memory;
   HarTask::Options options;
-  options.arch.patch = options.arch.dim = options.arch.mlp = 8;
-  options.arch.layers = 1;
-  options.arch.mode = mode;
+  options.arch = {.mode = mode, .patch = 8, .dim = 8, .layers = 1, .mlp = 8};
   return baselines(HarTask(options, HarData::read("har.h5", data_memory))).at("nearest windows");
 }
 
@@ -241,9 +227,7 @@ TEST_SUITE("tasks.baselines") {
     data.test[0].inputs = rows({1, 2, 1, 1, 4, 1});
     data.test[0].labels = rows({3, 2, 3, 2, 4, 0});  // the last cell has no label
     HrmTask::Options options;
-    options.arch.hidden = 8;
-    options.arch.heads = 2;
-    options.arch.h_layers = options.arch.l_layers = 1;
+    options.arch = {.hidden = 8, .heads = 2, .h_layers = 1, .l_layers = 1};
     const HrmTask model(options, std::move(data));
     const Values m = baselines(model).at("most frequent answers");
     CHECK(m.at("exact_accuracy") == Approx(2.0 / 3));

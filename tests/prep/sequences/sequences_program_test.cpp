@@ -70,10 +70,7 @@ TEST_SUITE("prep.sequences_program") {
   }
 
   TEST_CASE("a set of more than a million interactions is stored in compressed chunks and reads back") {
-    prep::GapSessions what;
-    what.users = 11000;
-    what.min_length = what.max_length = 100;
-    auto set = prep::make_gap_sessions(what);
+    auto set = prep::make_gap_sessions({.users = 11000, .min_length = 100, .max_length = 100});
     REQUIRE(set.rows() == 1100000);
     set.rule.reset();  // its rates take longer than the rest
     set.source_sha256 = std::string(64, '0');

@@ -35,9 +35,7 @@ struct EmulatorTraining {
       : comm(ranks) {
     if (ranks == nullptr) comm = (alone = make_self_communicator()).get();
     EmulatorTask::Options options;
-    options.arch.hidden = n.hidden;
-    options.arch.layers = n.layers;
-    options.arch.activation = n.activation;
+    options.arch = {.hidden = n.hidden, .layers = n.layers, .activation = n.activation};
     options.loss.name = n.loss;
     options.dtype = n.dtype;
     options.seed = 3;

@@ -26,12 +26,9 @@ prep::HarSet activities(std::int64_t recordings = 9, std::int64_t samples = 36) 
     std::vector<std::vector<double>> columns;
     for (std::int64_t c = 0; c < 7; ++c)
       columns.emplace_back(x->data<double>() + c * samples, x->data<double>() + (c + 1) * samples);
-    prep::HarOrigin origin;
-    origin.label = static_cast<std::int32_t>(r % 3);
-    origin.recording = static_cast<std::int32_t>(r);
-    origin.subject = static_cast<std::int32_t>(r);
-    origin.split = static_cast<std::uint8_t>(r < 3 ? 0 : r / 3 % 3);
-    prep::append_windows(set, columns, 0, samples, kStride, origin);
+    const auto number = static_cast<std::int32_t>(r);
+    prep::append_windows(set, columns, 0, samples, kStride,
+                         {number % 3, number, number, static_cast<std::uint8_t>(r < 3 ? 0 : r / 3 % 3)});
   }
   prep::take_channel_moments(set);
   return set;
@@ -46,13 +43,7 @@ struct Fixture {
     if (relabel) relabel(set);
     prep::write_har_set("data.h5", set);
     HarTask::Options options;
-    options.arch.patch = 3;
-    options.arch.dim = 8;
-    options.arch.layers = 1;
-    options.arch.heads = 2;
-    options.arch.head_width = 8;
-    options.arch.mlp = 10;
-    options.arch.hidden = {5};
+    options.arch = {.patch = 3, .dim = 8, .layers = 1, .heads = 2, .head_width = 8, .mlp = 10, .hidden = {5}};
     options.arch.image = 20;
     options.dtype = DType::f64;
     options.seed = 3;
