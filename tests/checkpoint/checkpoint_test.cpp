@@ -56,10 +56,21 @@ struct Trained {
             .ranks = 2,
             .threads = 1};
   }
+  void save(const fs::path& path, std::int64_t step) {
+    state.step = step;
+    save_checkpoint(path, parts());
+  }
   ToyTask model;
   std::unique_ptr<Optimizer> optimizer;
   Ema ema;
   TrainState state;
+};
+
+/// An empty folder of checkpoints, and a training that fills it.
+struct Saved : Trained {
+  CheckpointFolder folder{"."};
+  Saved() { fs::create_directories(folder.path()); }
+  void save_step(std::int64_t step) { save(folder.step_file(step), step); }
 };
 
 /// A toy task that adds objects of its own to a checkpoint.
@@ -150,15 +161,11 @@ TEST_SUITE("checkpoint.checkpoint") {
     CHECK(contains(checkpoint_defect("a.h5"), "damaged"));
   }
 
-  TEST_CASE("protected checkpoints stay, and the best ones move down a rank") {
-    const CheckpointFolder folder(".");
-    fs::create_directories(folder.path());
-    Trained trained;
+  TEST_CASE_FIXTURE(Saved, "protected checkpoints stay, and the best ones move down a rank") {
     for (const int step : {10, 20, 30}) {
-      trained.state.step = step;
-      save_checkpoint(folder.step_file(step), trained.parts());
+      save_step(step);
       folder.make_room_for_best(1, 2, step);
-      save_checkpoint(folder.best_file(1), trained.parts());
+      save(folder.best_file(1), step);
     }
     const auto step_of = [](const fs::path& path) { return CheckpointReader(path).state().step; };
     CHECK(step_of(folder.best_file(1)) == 30);
@@ -177,15 +184,11 @@ TEST_SUITE("checkpoint.checkpoint") {
     CHECK(contains(error_of(Fault::usage, [&] { set_protected("none.h5", true); }), "no such file"));
   }
 
-  TEST_CASE("a run that continues from a checkpoint has its best files, whatever was better after it") {
-    const CheckpointFolder folder(".");
-    fs::create_directories(folder.path());
-    Trained trained;
+  TEST_CASE_FIXTURE(Saved, "a run that continues from a checkpoint has its best files, whatever was better after it") {
     const auto write = [&](std::int64_t place, std::int64_t step) {
-      trained.state.step = step;
       folder.set_best_aside();
       folder.make_room_for_best(place, 3, step);
-      save_checkpoint(folder.best_file(place), trained.parts());
+      save(folder.best_file(place), step);
     };
     const auto steps = [&] {
       std::vector<std::int64_t> found;
@@ -272,14 +275,8 @@ TEST_SUITE("checkpoint.checkpoint") {
     CHECK(refused > 0);
   }
 
-  TEST_CASE("the newest whole checkpoint is taken, and the refused ones are named with their reason") {
-    const CheckpointFolder folder(".");
-    fs::create_directories(folder.path());
-    Trained trained;
-    for (const int step : {5, 20, 100}) {
-      trained.state.step = step;
-      save_checkpoint(folder.step_file(step), trained.parts());
-    }
+  TEST_CASE_FIXTURE(Saved, "the newest whole checkpoint is taken, and the refused ones are named with their reason") {
+    for (const int step : {5, 20, 100}) save_step(step);
     std::vector<CheckpointFolder::Rejected> rejected;
     CHECK(folder.newest_whole(rejected) == folder.step_file(100));
     CHECK(rejected.empty());
@@ -289,34 +286,24 @@ TEST_SUITE("checkpoint.checkpoint") {
     REQUIRE(rejected.size() == 1);
     CHECK(rejected[0].path == folder.step_file(100));
     CHECK(contains(rejected[0].reason, "truncated"));
-    trained.state.step = 50;  // a final.h5 counts by the step inside
-    save_checkpoint(folder.final_file(), trained.parts());
+    save(folder.final_file(), 50);  // a final.h5 counts by the step inside
     CHECK(folder.newest_whole(rejected) == folder.final_file());
     folder.prune(1);  // the damaged one does not count as kept
     CHECK(fs::exists(folder.step_file(20)));
     CHECK(!fs::exists(folder.step_file(5)));
-    trained.state.step = 60;  // of a lost rank: counts as the others
-    save_checkpoint(folder.rescue_file(60), trained.parts());
+    save(folder.rescue_file(60), 60);  // of a lost rank: counts as the others
     CHECK(folder.newest_whole(rejected) == folder.rescue_file(60));
-    trained.state.step = 200;
-    save_checkpoint(folder.step_file(200), trained.parts());
+    save_step(200);
     CHECK(folder.newest_whole(rejected) == folder.step_file(200));
     folder.prune(1);
     CHECK(!fs::exists(folder.rescue_file(60)));
   }
 
-  TEST_CASE("checkpoints after a step move aside together, and the numbers of earlier moves stay") {
-    const CheckpointFolder folder(".");
-    fs::create_directories(folder.path());
+  TEST_CASE_FIXTURE(Saved, "checkpoints after a step move aside together, and the numbers of earlier moves stay") {
     fs::create_directories("previous-1");
-    Trained trained;
-    for (const int step : {100, 300, 500}) {
-      trained.state.step = step;
-      save_checkpoint(folder.step_file(step), trained.parts());
-    }
-    save_checkpoint(folder.final_file(), trained.parts());
-    trained.state.step = 90;
-    save_checkpoint(folder.best_file(), trained.parts());
+    for (const int step : {100, 300, 500}) save_step(step);
+    save(folder.final_file(), 500);
+    save(folder.best_file(), 90);
     CHECK(folder.set_aside_after(500) == "");
     const fs::path place = folder.set_aside_after(100);
     CHECK(place == "./previous-2/checkpoints");
@@ -350,11 +337,8 @@ TEST_SUITE("checkpoint.checkpoint") {
       CHECK(contains(all, part));
     reader.require_arrays_of(ToyTask().params());
     const auto sgd = make_optimizer({.name = "sgd"}, more.params(), trainable_ranges(more.params()));
-    CHECK(contains(error_of(Fault::data,
-                            [&] {
-                              reader.load_optimizer({"", sgd.get()});
-                            }),
-                   "its optimizer is adam, this configuration's is sgd"));
+    const auto load = [&] { reader.load_optimizer({"", sgd.get()}); };
+    CHECK(contains(error_of(Fault::data, load), "its optimizer is adam, this configuration's is sgd"));
   }
 
   TEST_CASE("missing is a usage error, foreign a data error") {
