@@ -40,6 +40,15 @@ struct Opened {
     INFO(std::string(lsfit_error(session)));
     CHECK(code == LSEM_OK);
   }
+  /// A call that fails with this code and a message that holds this text.
+  void fails(int code, int expected, const std::string& text) const {
+    CHECK(code == expected);
+    check_mentions(lsfit_error(session), text);
+  }
+  /// Passes columns, which are the rows of x and y.
+  int observe(long n, const float* x, const float* y, const float* weights = nullptr, const long* ids = nullptr) const {
+    return lsfit_observe_f32(session, n, x, kIn, y, kOut, weights, ids);
+  }
   double step() const {
     double loss = -1;
     ok(lsfit_step(session, &loss));
@@ -69,8 +78,7 @@ void observe(const Opened& opened, const EmulatorContents& rows, std::int64_t fi
   const auto [begin, end] = own_columns(count, uneven);
   const std::int64_t half = (end - begin) / 2;
   for (const auto& [from, to] : {std::pair{begin, begin + half}, std::pair{begin + half, end}})
-    opened.ok(lsfit_observe_f32(opened.session, to - from, rows.x.data() + (first + from) * kIn, kIn,
-                                rows.y.data() + (first + from) * kOut, kOut, nullptr, nullptr));
+    opened.ok(opened.observe(to - from, rows.x.data() + (first + from) * kIn, rows.y.data() + (first + from) * kOut));
 }
 
 void set_moments(const Opened& opened, const Moments& m) {
@@ -84,8 +92,7 @@ void train_beside_trainer(Device device, const std::string& config) {
   const EmulatorContents rows = emulator_contents(1000, kIn, kOut);
   EmulatorData data = read_data(rows);
   EmulatorTask::Options options;
-  options.arch.hidden = 16;
-  options.arch.layers = 2;
+  options.arch = {.hidden = 16, .layers = 2};
   options.seed = 3;
   EmulatorTask task(options, data);
   task.move_to(device);
@@ -218,8 +225,7 @@ TEST_SUITE("fit.session") {
     CHECK(now == late.state());
 
     const Opened other("model.hidden_size = 8\nrun.reproducible = true\n");
-    CHECK(lsfit_state_set(other.session, whole.data(), whole.size()) == LSEM_ERR_ARGUMENT);
-    CHECK(contains(lsfit_error(other.session), "another network"));
+    other.fails(lsfit_state_set(other.session, whole.data(), whole.size()), LSEM_ERR_ARGUMENT, "another network");
     CHECK(lsfit_state_set(other.session, whole.data(), whole.size() - 1) == LSEM_ERR_DAMAGED);
     whole[whole.size() / 2] ^= 1;
     CHECK(lsfit_state_set(other.session, whole.data(), whole.size()) == LSEM_ERR_DAMAGED);
@@ -237,8 +243,7 @@ TEST_SUITE("fit.session") {
         const long id = 1000 - row;
         const float weight = 1 + static_cast<float>(row % 3);
         if (all_here || (row * row + turn) % test_world().size() == test_world().rank())
-          opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data() + row * kIn, kIn, rows.y.data() + row * kOut,
-                                      kOut, &weight, &id));
+          opened.ok(opened.observe(1, &rows.x[to_size(row * kIn)], &rows.y[to_size(row * kOut)], &weight, &id));
       }
     };
     std::vector<std::vector<char>> states;
@@ -276,21 +281,18 @@ TEST_SUITE("fit.session") {
 
     const Opened opened(kConfig + "reservoir.columns = 40\n");
     const auto one = [&](const Opened& to, const long* id) {
-      return lsfit_observe_f32(to.session, 1, rows.x.data(), kIn, rows.y.data(), kOut, nullptr, id);
+      return to.observe(1, rows.x.data(), rows.y.data(), nullptr, id);
     };
     const long same = 5, own = test_world().rank();
-    CHECK(one(opened, nullptr) == LSEM_ERR_ARGUMENT);
-    CHECK(contains(lsfit_error(opened.session), "pass ids"));
+    opened.fails(one(opened, nullptr), LSEM_ERR_ARGUMENT, "pass ids");
     opened.ok(one(opened, &same));
     if (test_world().size() == 1) opened.ok(one(opened, &same));
-    CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
-    CHECK(contains(lsfit_error(opened.session), "two columns have the identity 5"));
+    opened.fails(lsfit_step(opened.session, nullptr), LSEM_ERR_ARGUMENT, "two columns have the identity 5");
     opened.ok(one(opened, &own));
     opened.step();
     const Opened plain;
     plain.ok(one(plain, own == 0 ? &own : nullptr));
-    CHECK(one(plain, own == 0 ? nullptr : &own) == LSEM_ERR_ARGUMENT);
-    CHECK(contains(lsfit_error(plain.session), "identities of some columns only"));
+    plain.fails(one(plain, own == 0 ? nullptr : &own), LSEM_ERR_ARGUMENT, "identities of some columns only");
     CHECK(lsfit_step(plain.session, nullptr) == (test_world().size() == 1 ? LSEM_OK : LSEM_ERR_ARGUMENT));
     lsfit_session* refused = nullptr;
     CHECK(lsfit_open(MPI_COMM_WORLD, "reservoir.batch = 3", kIn, kOut, nullptr, nullptr, &refused) ==
@@ -334,9 +336,8 @@ TEST_SUITE("fit.session") {
       for (int s = 0; s < 5; ++s) {
         for (std::size_t i = static_cast<std::size_t>(test_world().rank()); i < numbers.size();
              i += static_cast<std::size_t>(test_world().size()))
-          opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data() + numbers[i] * kIn, kIn,
-                                      rows.y.data() + numbers[i] * kOut, kOut, weights.empty() ? nullptr : &weights[i],
-                                      nullptr));
+          opened.ok(opened.observe(1, &rows.x[to_size(numbers[i] * kIn)], &rows.y[to_size(numbers[i] * kOut)],
+                                   weights.empty() ? nullptr : &weights[i]));
         loss = opened.step();
       }
       return loss;
@@ -363,7 +364,7 @@ TEST_SUITE("fit.session") {
     for (std::size_t i = 0; i < by_variable.size(); ++i) by_variable[i % kIn * 50 + i / kIn] = rows.x[i];
     const DeviceArray<float> x(by_variable), y(rows.y), factors(weights);
     for (int s = 0; s < 2; ++s) {
-      host.ok(lsfit_observe_f32(host.session, 50, rows.x.data(), kIn, rows.y.data(), kOut, weights.data(), nullptr));
+      host.ok(host.observe(50, rows.x.data(), rows.y.data(), weights.data()));
       device.ok(lsfit_gpu_observe_f32(device.session, 50, x.data(), 1, 50, y.data(), kOut, 1, factors.data(), nullptr,
                                       nullptr));
       CHECK(host.step() == device.step());
@@ -414,9 +415,9 @@ TEST_SUITE("fit.session") {
       bad[5 * kIn + 2] = INFINITY;
       bad[2] = 1e30;  // the loss overflows
       const DeviceArray<double> not_finite(bad, gpu.index);
-      CHECK(lsfit_gpu_observe_f64(one.session, 60, not_finite.data(), kIn, 1, gpu_y.data(), kOut, 1, nullptr, nullptr,
-                                  nullptr) == LSEM_ERR_NOT_FINITE);
-      CHECK(contains(lsfit_error(one.session), "column 5 of the call: x2 is inf"));
+      one.fails(lsfit_gpu_observe_f64(one.session, 60, not_finite.data(), kIn, 1, gpu_y.data(), kOut, 1, nullptr,
+                                      nullptr, nullptr),
+                LSEM_ERR_NOT_FINITE, "column 5 of the call: x2 is inf");
       CHECK(lsfit_step(one.session, nullptr) == LSEM_ERR_NOT_FINITE);
       one.ok(lsfit_gpu_observe_f64(one.session, 5, not_finite.data(), kIn, 1, gpu_y.data(), kOut, 1, nullptr, nullptr,
                                    nullptr));
@@ -466,28 +467,23 @@ TEST_SUITE("fit.session") {
     const EmulatorContents rows = emulator_contents(100, kIn, kOut);
     const int rank = test_world().rank(), last = test_world().size() - 1;
     const Opened opened;
-    CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
-    CHECK(contains(lsfit_error(opened.session), "no rank has observed a column"));
+    opened.fails(lsfit_step(opened.session, nullptr), LSEM_ERR_ARGUMENT, "no rank has observed a column");
     observe(opened, rows, 0, 100, false);
     opened.step();
     const std::vector<char> state = opened.state();
     std::vector<float> x(rows.x.begin(), rows.x.begin() + 2 * kIn);
     x[kIn + 1] = NAN;
     if (rank == last) {
-      CHECK(lsfit_observe_f32(opened.session, 2, x.data(), kIn, rows.y.data(), kOut, nullptr, nullptr) ==
-            LSEM_ERR_NOT_FINITE);
-      CHECK(contains(lsfit_error(opened.session), "column 1 of the call: x1 is nan"));
+      opened.fails(opened.observe(2, x.data(), rows.y.data()), LSEM_ERR_NOT_FINITE, "column 1 of the call: x1 is nan");
     } else {
       observe(opened, rows, 0, 10, false);
     }
-    CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_NOT_FINITE);
-    CHECK(contains(lsfit_error(opened.session), join("rank ", last, " of ", last + 1)));
+    opened.fails(lsfit_step(opened.session, nullptr), LSEM_ERR_NOT_FINITE, join("rank ", last, " of ", last + 1));
     const float none = 0;
-    opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data(), kIn, rows.y.data(), kOut, &none, nullptr));
-    CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
-    CHECK(contains(lsfit_error(opened.session), "are 0"));
+    opened.ok(opened.observe(1, rows.x.data(), rows.y.data(), &none));
+    opened.fails(lsfit_step(opened.session, nullptr), LSEM_ERR_ARGUMENT, "are 0");
     x[kIn + 1] = 3e38F;  // the loss overflows
-    opened.ok(lsfit_observe_f32(opened.session, 2, x.data(), kIn, x.data(), kOut, nullptr, nullptr));
+    opened.ok(opened.observe(2, x.data(), x.data()));
     CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
     CHECK(opened.state() == state);
     observe(opened, rows, 0, 100, false);
@@ -522,8 +518,7 @@ TEST_SUITE("fit.session") {
     CHECK(lsfit_step(opened.session, nullptr) != LSEM_OK);
     setrlimit(RLIMIT_AS, &before);
     lsem_model* model = nullptr;
-    CHECK(lsfit_model(opened.session, &model) == LSEM_ERR_ARGUMENT);
-    CHECK(contains(lsfit_error(opened.session), "does not exist yet"));
+    opened.fails(lsfit_model(opened.session, &model), LSEM_ERR_ARGUMENT, "does not exist yet");
 
     const Opened other;
     observe(other, rows, 0, 100, false);
@@ -536,8 +531,7 @@ TEST_SUITE("fit.session") {
     CHECK(other.state() == second);
     if (test_world().size() == 1) return;
     const std::vector<char>& one = last ? second : first;
-    CHECK(lsfit_state_set(other.session, one.data(), one.size()) == LSEM_ERR_ARGUMENT);
-    CHECK(contains(lsfit_error(other.session), "different ones"));
+    other.fails(lsfit_state_set(other.session, one.data(), one.size()), LSEM_ERR_ARGUMENT, "different ones");
     CHECK(other.state() == second);
   }
 
@@ -550,7 +544,7 @@ TEST_SUITE("fit.session") {
       const Opened whole, of_part(kConfig, part);
       for (int s = 0; s < 2; ++s) {
         observe(whole, rows, 0, 80, false);
-        of_part.ok(lsfit_observe_f32(of_part.session, 20, rows.x.data(), kIn, rows.y.data(), kOut, nullptr, nullptr));
+        of_part.ok(of_part.observe(20, rows.x.data(), rows.y.data()));
         of_part.step();
         whole.step();
       }
@@ -567,10 +561,7 @@ TEST_SUITE("fit.session") {
       observe(opened, rows, 0, 100, false);
       opened.step();
       observe(opened, rows, 0, 100, false);
-      if (test_world().rank() > 0) {
-        CHECK(lsfit_step(opened.session, nullptr) == LSFIT_ERR_LOST);
-        CHECK(contains(lsfit_error(opened.session), "waited 1 s"));
-      }
+      if (test_world().rank() > 0) opened.fails(lsfit_step(opened.session, nullptr), LSFIT_ERR_LOST, "waited 1 s");
       observe(other, rows, 0, 100, false);
       other.step();  // waits for the ranks that have waited
     }
