@@ -80,9 +80,8 @@ std::string compare_steps(TwoTables& by_rows, std::int64_t items, std::int64_t u
 
 }  // namespace
 
-TEST_SUITE("step.gpu_row_exchange") {
-  TEST_CASE("packed rows of a GPU have the same sums as the whole gradient, in fewer elements" *
-            doctest::skip(gpu_count() == 0)) {
+TEST_SUITE("step.gpu_row_exchange" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("packed rows of a GPU have the same sums as the whole gradient, in fewer elements") {
     Communicator& comm = test_world().communicator();
     TwoTables model(300, 90, true);
     ParamStore& params = model.params();
@@ -123,8 +122,7 @@ TEST_SUITE("step.gpu_row_exchange") {
     CHECK(rows.choice().starts_with("by rows, rows touched in the first step: items ") == (comm.size() > 1));
   }
 
-  TEST_CASE("steps with tables by rows between GPUs have the gradients of steps with tables as a whole" *
-            doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("steps with tables by rows between GPUs have the gradients of steps with tables as a whole") {
     const bool several = test_world().size() > 1;
     for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
       CAPTURE(bucket_bytes);
@@ -137,16 +135,14 @@ TEST_SUITE("step.gpu_row_exchange") {
     }
   }
 
-  TEST_CASE("rows of gradients that leave a GPU through host memory are those of whole tables" *
-            doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("rows of gradients that leave a GPU through host memory are those of whole tables") {
     TwoTables model(300, 90, true);
     compare_steps(model, 300, 90, {.shards = 8, .reproducible = true});
     const std::string choice = compare_steps(model, 300, 90, {.backend = Backend::mpi});
     CHECK(choice.starts_with("by rows, ") == (test_world().size() > 1));
   }
 
-  TEST_CASE("of two tables on GPUs one is sent by rows, and one whose rows are all touched as a whole" *
-            doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("of two tables on GPUs one is sent by rows, and one whose rows are all touched as a whole") {
     TwoTables model(300, 23, true);
     const std::string choice =
         compare_steps(model, 300, 23, {.bucket_bytes = 1, .gpu_bucket_bytes = 1, .gpu_row_bytes = 1});

@@ -12,9 +12,8 @@ GlobalBatch batch_at(std::int64_t step) {
 
 }  // namespace
 
-TEST_SUITE("step.gpu_step") {
-  TEST_CASE("repeated steps of several GPUs have the bits of steps that are launched call by call" *
-            doctest::skip(gpu_count() == 0)) {
+TEST_SUITE("step.gpu_step" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("repeated steps of several GPUs have the bits of steps that are launched call by call") {
     Communicator& comm = test_world().communicator();
     if (!gpu_for_each_rank()) return skip("graphs need a GPU for each rank");
     for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {

@@ -103,8 +103,8 @@ void compare(const HarArch& arch, DType storage, std::int64_t windows, double dr
 
 }  // namespace
 
-TEST_SUITE("models.sequence_classifier_cuda") {
-  TEST_CASE("one operation computes what the layers compute, with the same draws" * doctest::skip(gpu_count() == 0)) {
+TEST_SUITE("models.sequence_classifier_cuda" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("one operation computes what the layers compute, with the same draws") {
     for (const std::int64_t tokens : {1, 5, 8, 24}) {
       HarArch arch = arch_with(tokens);
       arch.pre_norm = tokens != 5;
@@ -124,8 +124,7 @@ TEST_SUITE("models.sequence_classifier_cuda") {
     }
   }
 
-  TEST_CASE("a network without layers, scores or hidden layers agrees with the layers, too" *
-            doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("a network without layers, scores or hidden layers agrees with the layers, too") {
     HarArch arch = arch_with(4);
     arch.layers = 0;
     arch.pool = HarArch::Pool::mean;
@@ -134,7 +133,7 @@ TEST_SUITE("models.sequence_classifier_cuda") {
     compare(arch, DType::f64, 3, 0, 1e-12);
   }
 
-  TEST_CASE("gradients that several blocks sum agree with those of the layers" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("gradients that several blocks sum agree with those of the layers") {
     for (const bool pre_norm : {true, false}) {
       HarArch arch = arch_with(8);
       arch.pre_norm = pre_norm;
@@ -143,8 +142,7 @@ TEST_SUITE("models.sequence_classifier_cuda") {
     }
   }
 
-  TEST_CASE("tokens of more columns than a lane loads ahead agree with those of the layers" *
-            doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("tokens of more columns than a lane loads ahead agree with those of the layers") {
     for (const bool pre_norm : {true, false}) {
       HarArch arch = arch_with(5);
       arch.dim = 100;  // a lane has up to four columns
@@ -155,7 +153,7 @@ TEST_SUITE("models.sequence_classifier_cuda") {
     }
   }
 
-  TEST_CASE("gradient agrees with finite differences" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("gradient agrees with finite differences") {
     for (const bool pre_norm : {true, false}) {
       HarArch arch = arch_with(3);
       arch.pre_norm = pre_norm;
@@ -170,7 +168,7 @@ TEST_SUITE("models.sequence_classifier_cuda") {
     }
   }
 
-  TEST_CASE("sizes beyond the limits take the layers" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("sizes beyond the limits take the layers") {
     const Stream stream(kGpu);
     const auto has = [&](const auto& change) {
       ops::ClassifierSizes s{.windows = 4,

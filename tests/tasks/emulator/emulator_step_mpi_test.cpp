@@ -5,9 +5,8 @@
 using Network = EmulatorNetwork;
 using Training = EmulatorTraining;
 
-TEST_SUITE("tasks.emulator_step") {
-  TEST_CASE("a step of two kernels on several GPUs agrees with one GPU, with separate kernels and between ranks" *
-            doctest::skip(gpu_count() == 0)) {
+TEST_SUITE("tasks.emulator_step" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("a step of two kernels on several GPUs agrees with one GPU, with separate kernels and between ranks") {
     Communicator& comm = test_world().communicator();
     if (!gpu_for_each_rank()) return skip("a step of two kernels needs a GPU for each rank");
     const Device own = own_gpu();

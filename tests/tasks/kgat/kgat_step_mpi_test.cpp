@@ -53,8 +53,6 @@ struct Setup {
   Backend backend = Backend::automatic;
 };
 
-/// This rank's GPU.
-
 struct Mode {
   KgatMode mode = KgatMode::replicate;
   double row_threshold = 0.7;
