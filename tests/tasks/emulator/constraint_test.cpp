@@ -123,7 +123,7 @@ TEST_SUITE("tasks.constraint") {
       });
       check_mentions(message, outside, "is not finite in row ", "for the prediction aice = ");
     }
-    constexpr Device kGpu{DeviceKind::cuda, 0};
-    CHECK(contains(error_of(Fault::usage, [&] { with->move_to(kGpu); }), "run on the processor only"));
+    constexpr Device kElsewhere{DeviceKind::cuda, 0};
+    CHECK(contains(error_of(Fault::usage, [&] { with->move_to(kElsewhere); }), "run on the processor only"));
   }
 }
