@@ -10,7 +10,8 @@ switches off, records which mutants each of them reaches. Then each mutant is tu
 until one fails.
 
 A surviving mutant is either a missing test or changes nothing that matters. equivalent.txt lists the lines of the
-latter, with the reason: `FILE: BEGINNING OF THE LINE  // REASON`
+latter, with the reason: `FILE: BEGINNING OF THE LINE  // REASON`, or `FILE FUNCTION: ...` for the first such line of a
+function whose siblings have the same line.
 
 Exit code 0: every mutant was killed or is equivalent; 1: a mutant survived; 2: the check could not run. See
 docs/cuda-host.md.
@@ -18,6 +19,7 @@ docs/cuda-host.md.
 import argparse
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -34,12 +36,9 @@ import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# The programs of which ctest's entries on the stand-in are run; those on several ranks with two.
-PROGRAMS = ["test_ops", "test_nn", "test_optim", "test_models", "test_tasks", "test_tasks_mpi", "test_step_mpi",
-            "test_capi"]
 KINDS = ["sign", "index", "compare", "constant"]
 OUTCOMES = ["killed", "survived", "equivalent"]
-EQUIVALENT = [re.fullmatch(r"(\S+): (.+)  // (.+)", line).groups()
+EQUIVALENT = [re.fullmatch(r"(\S+)(?: (\w+))?: (.+)  // (.+)", line).groups()
               for line in (HERE / "equivalent.txt").read_text().splitlines()]
 
 
@@ -72,6 +71,16 @@ def without_comments(source):
         end = matching(code, assembly.end(), "()") + 1
         code = code[:assembly.start()] + re.sub(r"[^\n]", " ", code[assembly.start():end]) + code[end:]
     return code
+
+
+@functools.cache
+def included(path):
+    """This file and the files of src and include that it includes."""
+    found = {path}
+    for name in re.findall(r'^#include "(.+)"', path.read_text(), re.M):
+        for to in (path.parent / name, ROOT / "src" / name, ROOT / "include" / name):
+            found |= included(to) if to.exists() else set()
+    return found
 
 
 def matching(code, at, pair):
@@ -154,7 +163,7 @@ def mutants_of(source):
         for m in each(r"(?<![\w.])(?:\d+|\d*\.\d+|\d+\.\d*)(?:[eE][-+]?\d+)?f?(?![\w.'])"):
             value = f"{int(m.group()) + 1}" if m.group().isdigit() else f"({m.group()} + 1)"
             add("constant", m.start(), m.end(), value, f"({m.group()} + mutation::on(@))")
-        for m in each(r"\bk[A-Z]\w*\b(?!\s*(?:[<({=]|::))"):
+        for m in each(r"(?<![\w:])(?:\w+::)*k[A-Z]\w*\b(?!\s*(?:[<({=]|::))"):
             add("constant", m.start(), m.end(), f"({m.group()} - 1)", f"({m.group()} - mutation::on(@))")
         for m in each(r"\b(\w+)\(([\w.]+), ([\w.]+)(?=[,)])"):  # the first two arguments of a call
             name, first, second = m.groups()
@@ -180,8 +189,11 @@ def equivalents(path, source):
     """Line numbers of a file that equivalent.txt lists, with the reasons."""
     lines = [line.strip() for line in source.splitlines()]
     found = {}
-    for _, begin, reason in (entry for entry in EQUIVALENT if entry[0] == path.name):
+    for _, function, begin, reason in (entry for entry in EQUIVALENT if entry[0] == path.name):
         numbers = [number for number, line in enumerate(lines, 1) if line.startswith(begin)]
+        if function:
+            first = next((number for number, line in enumerate(lines, 1) if f"{function}(" in line), len(lines))
+            numbers = [number for number in numbers if number > first][:1]
         if not numbers:
             raise OSError(f"{path.name} has no line '{begin}', which equivalent.txt lists")
         found.update(dict.fromkeys(numbers, reason))
@@ -311,8 +323,7 @@ class Build:
             if s not in switched:
                 self.write(s, s.read_text())
         # One source for each header finds the mutants of headers that do not compile, before all sources are compiled.
-        first = {next((s for s in sources if re.search(f'["/]{f.path.name}"', s.read_text())), sources[0])
-                 for f in files if f.path.suffix == ".hpp"}
+        first = {next(s for s in sources if f.path in included(s)) for f in files if f.path.suffix == ".hpp"}
         for pending in (first, set(sources) - first):
             while pending:
                 with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -349,13 +360,13 @@ class Build:
 
     def entries(self):
         """ctest's entries for programs on the stand-in: the words before the program, its name, its options, and the
-        environment. Of entries on several ranks only those with two."""
+        environment. Of entries that run in several ways only one: those of two ranks, and not the late streams."""
         done = subprocess.run(["ctest", "--show-only=json-v1", "-R", r"^cuda_host\."], cwd=self.folder, check=True,
                               text=True, capture_output=True)
         for test in json.loads(done.stdout)["tests"]:
             words = test.get("command", [])
             at = next((i for i, word in enumerate(words) if "/cuda-host/bin/test_" in word), None)
-            if at is None or re.search(r"\.mpi-[^2]$", test["name"]):
+            if at is None or re.search(r"\.(mpi-[^2]|late)$", test["name"]):
                 continue
             values = [p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"]
             yield (words[:at], pathlib.Path(words[at]).name, words[at + 1:],
@@ -398,10 +409,12 @@ class Tests:
         self.build = build
         self.cases = []
         wanted = ".*".join(map(re.escape, options.cases.split("*")))
-        programs = {p: build.link(p, objects) for p in PROGRAMS if (build.folder / "cuda-host/bin" / p).exists()}
+        programs = {}
         for launcher, program, selection, environment in build.entries():
-            if program not in programs:
+            if not (build.folder / "cuda-host/bin" / program).exists():
                 continue
+            if program not in programs:
+                programs[program] = build.link(program, objects)
             words = [str(programs[program])]
             listed = build.run(words + selection + ["-ltc", "-r=xml"], 60)
             for case in xml.etree.ElementTree.fromstring(listed.stdout).iter("TestCase"):
@@ -472,7 +485,7 @@ def campaign(build, files, options):
     numbers = iter(range(1, 1 << 16))
     for file in files:
         file.choose(options, numbers)
-    sources = sorted(build.commands) if any(f.path.suffix == ".hpp" for f in files) else [f.path for f in files]
+    sources = [s for s in sorted(build.commands) if included(s) & {f.path for f in files}]
     begun = time.monotonic()
     objects = build.compile_all(files, sources, options.jobs, numbers)
     compiled = time.monotonic()
@@ -521,7 +534,7 @@ def main():
         build = Build(options.build)
         known = sorted([*build.commands, *build.headers])
         names = [pathlib.Path(f).name for f in options.files]
-        unknown = {*names, *(file for file, _, _ in EQUIVALENT)} - {p.name for p in known}
+        unknown = {*names, *(entry[0] for entry in EQUIVALENT)} - {p.name for p in known}
         if unknown:
             raise OSError(f"{options.build} does not compile {', '.join(sorted(unknown))}")
         files = list(map(File, known))
