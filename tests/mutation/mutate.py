@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Mutation check of the CUDA kernels on the stand-in of tests/cuda_host: does a test fail when a kernel is wrong?
 
-    mutate.py --build BUILD [--per-function N] [--seed S] [--jobs J] [--cases PATTERN] [--line L] [--verbose] [FILE ...]
+    mutate.py --build BUILD [--per-function N] [--seed S] [--jobs J] [--cases PATTERN] [--line L] [--verbose]
+              [--host] [FILE ...]
 
 A mutant is a kernel with one small mistake: a wrong sign, index, comparison or constant. Each file is copied with many
 mutants at once. Each mutant has a switch (switches.hpp) that an environment variable turns on at program start, so
@@ -105,6 +106,20 @@ def bodies(code):
     return found
 
 
+def host_bodies(code):
+    """The ranges of the bodies of a host source's functions."""
+    found, at = [], -1
+    while (at := code.find("{", at + 1)) >= 0:
+        head = code[max(code.rfind(c, 0, at) for c in ";{}") + 1:at]
+        if re.search(r"\b(?:namespace|struct|class)\b[^()]*$", head):
+            continue
+        end = matching(code, at, "{}")
+        if "(" in head and code[at - 1].isspace():  # not an initializer
+            found.append((at + 1, end))
+        at = end
+    return found
+
+
 BINARY = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=",
           "!=": "==", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "^": "|"}
 COMPARES = {"<", "<=", ">", ">=", "==", "!="}
@@ -114,14 +129,14 @@ DECLARATION = re.compile(r"(?:^|[;{(])\s*(?!return\b)(?:[\w:]+\s+)*[\w:]+(?:<[^;
                          r"(?:\w+(?:\[[^\]]*\])*\s*,\s*)*\w+(?:\[[^\]]*\])*$")
 
 
-def mutants_of(source):
+def mutants_of(source, find=bodies):
     """The mutants of each function, in the order of the file."""
     code = without_comments(source)
     # Constant expressions cannot have a switch.
     fixed = {i for i, line in enumerate(code.splitlines())
              if re.search(r"\b(?:constexpr|__shared__|template|static_assert|using)\b", line)}
     result = []
-    for begin, end in bodies(code):
+    for begin, end in find(code):
         found, sizes = [], []  # sizes: ranges of array sizes in declarations
 
         def add(kind, first, last, text, switched):
@@ -201,10 +216,11 @@ def equivalents(path, source):
 
 
 class File:
-    """A file with kernels, and the mutants that are in its copy."""
+    """A file with kernels or, if `find` is host_bodies, a host source, and the mutants that are in its copy."""
 
-    def __init__(self, path):
+    def __init__(self, path, find):
         self.path = path
+        self.find = find
         self.name = str(path.relative_to(ROOT))
         self.source = path.read_text()
         self.equivalent = equivalents(path, self.source)
@@ -213,7 +229,7 @@ class File:
 
     def choose(self, options, numbers):
         rng = random.Random(f"{options.seed} {self.name}")
-        for function in mutants_of(self.source):
+        for function in mutants_of(self.source, self.find):
             if options.lines:
                 function = [m for m in function if m.line(self.source) in options.lines]
             self.waiting.append(in_turn(function, rng))
@@ -233,7 +249,7 @@ class File:
         bad = {n: m for n, m in self.switches.items() if m.line(self.source) in lines}
         for number in bad:
             del self.switches[number]
-        for function, waiting in zip(mutants_of(self.source), self.waiting):
+        for function, waiting in zip(mutants_of(self.source, self.find), self.waiting):
             mine = sum(m in function for m in bad.values())
             waiting[:] = [m for m in waiting if m.line(self.source) not in lines]
             self.take(waiting, mine if self.path.suffix == ".cu" else 0, numbers)
@@ -241,7 +257,7 @@ class File:
 
     def function_at(self, line):
         """The lines of the function that contains this one."""
-        for begin, end in bodies(without_comments(self.source)):
+        for begin, end in self.find(without_comments(self.source)):
             first, last = self.source.count("\n", 0, begin) + 1, self.source.count("\n", 0, end) + 1
             if first <= line <= last:
                 return range(first, last + 1)
@@ -259,18 +275,18 @@ class File:
 # --- The build -------------------------------------------------------------------------------------------------------
 
 class Build:
-    """Compiles, links and runs copies of the kernels with switches, in a folder of the build tree."""
+    """Compiles, links and runs copies of the sources with switches, in a folder of the build tree."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, suffix):
         self.folder = folder.resolve()
         self.work = self.folder / "mutation"
         entries = json.loads((self.folder / "compile_commands.json").read_text())
-        self.commands = {pathlib.Path(e["file"]): shlex.split(e["command"])
-                         for e in entries if e["file"].endswith(".cu") and "LOCKSTEP_HAS_CUDA=1" in e["command"]}
+        entries.sort(key=lambda e: "LOCKSTEP_HAS_CUDA=1" in e["command"])  # of two commands, that of the stand-in
+        self.commands = {path: shlex.split(e["command"]) for e in entries
+                         if (path := pathlib.Path(e["file"])).suffix == suffix and ROOT / "src" in path.parents}
         if not self.commands:
             raise OSError(f"{self.folder} has no host build of the kernels (LOCKSTEP_CUDA=OFF, LOCKSTEP_TESTS=ON)")
-        self.headers = [h for where in ("src/ops", "src/optim", "include/lockstep/device")
-                        for h in sorted((ROOT / where).rglob("*.hpp"))]
+        self.headers = [h for where in ("src", "include") for h in sorted((ROOT / where).rglob("*.hpp"))]
         self.linker = ["-fuse-ld=lld"] if shutil.which("ld.lld") else []
         self.launcher = [shutil.which("ccache")] if shutil.which("ccache") else []
 
@@ -521,6 +537,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("files", nargs="*", help="names of sources and headers with kernels; default: all")
+    add("--host", action="store_true", help="mutants of host functions: files are sources and headers for the CPU")
     add("--build", type=pathlib.Path, default="build", help="a Ninja build tree with the host build")
     add("--per-function", type=int, default=2, help="mutants per function")
     add("--seed", type=int, default=1, help="chooses the mutants")
@@ -531,15 +548,16 @@ def main():
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        build = Build(options.build)
+        build = Build(options.build, ".cpp" if options.host else ".cu")
+        find = host_bodies if options.host else bodies
         known = sorted([*build.commands, *build.headers])
         names = [pathlib.Path(f).name for f in options.files]
-        unknown = {*names, *(entry[0] for entry in EQUIVALENT)} - {p.name for p in known}
+        unknown = {*names, *(entry[0] for entry in EQUIVALENT if not options.host)} - {p.name for p in known}
         if unknown:
             raise OSError(f"{options.build} does not compile {', '.join(sorted(unknown))}")
-        files = list(map(File, known))
+        files = [File(path, find) for path in known]
         chosen = [f for f in files if f.path.name in names or not names]
-        return campaign(build, [f for f in chosen if bodies(without_comments(f.source))], options)
+        return campaign(build, [f for f in chosen if find(without_comments(f.source))], options)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"mutate: {error}", file=sys.stderr)
         return 2
