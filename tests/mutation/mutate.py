@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Mutation check of the CUDA kernels on the stand-in of tests/cuda_host: does a test fail when a kernel is wrong?
 
-    mutate.py --build BUILD [--per-function N] [--seed S] [--jobs J] [--cases PATTERN] [--line L] [--verbose] [FILE ...]
+    mutate.py --build BUILD [--per-function N] [--seed S] [--jobs J] [--cases PATTERN] [--line L] [--verbose]
+              [--host] [FILE ...]
 
 A mutant is a kernel with one small mistake: a wrong sign, index, comparison or constant. Each file is copied with many
 mutants at once. Each mutant has a switch (switches.hpp) that an environment variable turns on at program start, so
@@ -10,7 +11,8 @@ switches off, records which mutants each of them reaches. Then each mutant is tu
 until one fails.
 
 A surviving mutant is either a missing test or changes nothing that matters. equivalent.txt lists the lines of the
-latter, with the reason: `FILE: BEGINNING OF THE LINE  // REASON`
+latter, with the reason: `FILE: BEGINNING OF THE LINE  // REASON`, or `FILE FUNCTION: ...` for the first such line of a
+function whose siblings have the same line.
 
 Exit code 0: every mutant was killed or is equivalent; 1: a mutant survived; 2: the check could not run. See
 docs/cuda-host.md.
@@ -18,6 +20,7 @@ docs/cuda-host.md.
 import argparse
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -34,12 +37,9 @@ import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# The programs of which ctest's entries on the stand-in are run; those on several ranks with two.
-PROGRAMS = ["test_ops", "test_nn", "test_optim", "test_models", "test_tasks", "test_tasks_mpi", "test_step_mpi",
-            "test_capi"]
 KINDS = ["sign", "index", "compare", "constant"]
 OUTCOMES = ["killed", "survived", "equivalent"]
-EQUIVALENT = [re.fullmatch(r"(\S+): (.+)  // (.+)", line).groups()
+EQUIVALENT = [re.fullmatch(r"(\S+)(?: (\w+))?: (.+)  // (.+)", line).groups()
               for line in (HERE / "equivalent.txt").read_text().splitlines()]
 
 
@@ -74,6 +74,16 @@ def without_comments(source):
     return code
 
 
+@functools.cache
+def included(path):
+    """This file and the files of src and include that it includes."""
+    found = {path}
+    for name in re.findall(r'^#include "(.+)"', path.read_text(), re.M):
+        for to in (path.parent / name, ROOT / "src" / name, ROOT / "include" / name):
+            found |= included(to) if to.exists() else set()
+    return found
+
+
 def matching(code, at, pair):
     """The index of the bracket that closes the one at `at`."""
     depth = 0
@@ -96,6 +106,20 @@ def bodies(code):
     return found
 
 
+def host_bodies(code):
+    """The ranges of the bodies of a host source's functions."""
+    found, at = [], -1
+    while (at := code.find("{", at + 1)) >= 0:
+        head = code[max(code.rfind(c, 0, at) for c in ";{}") + 1:at]
+        if re.search(r"\b(?:namespace|struct|class)\b[^()]*$", head):
+            continue
+        end = matching(code, at, "{}")
+        if "(" in head and code[at - 1].isspace():  # not an initializer
+            found.append((at + 1, end))
+        at = end
+    return found
+
+
 BINARY = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=",
           "!=": "==", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "^": "|"}
 COMPARES = {"<", "<=", ">", ">=", "==", "!="}
@@ -105,14 +129,14 @@ DECLARATION = re.compile(r"(?:^|[;{(])\s*(?!return\b)(?:[\w:]+\s+)*[\w:]+(?:<[^;
                          r"(?:\w+(?:\[[^\]]*\])*\s*,\s*)*\w+(?:\[[^\]]*\])*$")
 
 
-def mutants_of(source):
+def mutants_of(source, find=bodies):
     """The mutants of each function, in the order of the file."""
     code = without_comments(source)
     # Constant expressions cannot have a switch.
     fixed = {i for i, line in enumerate(code.splitlines())
              if re.search(r"\b(?:constexpr|__shared__|template|static_assert|using)\b", line)}
     result = []
-    for begin, end in bodies(code):
+    for begin, end in find(code):
         found, sizes = [], []  # sizes: ranges of array sizes in declarations
 
         def add(kind, first, last, text, switched):
@@ -154,7 +178,7 @@ def mutants_of(source):
         for m in each(r"(?<![\w.])(?:\d+|\d*\.\d+|\d+\.\d*)(?:[eE][-+]?\d+)?f?(?![\w.'])"):
             value = f"{int(m.group()) + 1}" if m.group().isdigit() else f"({m.group()} + 1)"
             add("constant", m.start(), m.end(), value, f"({m.group()} + mutation::on(@))")
-        for m in each(r"\bk[A-Z]\w*\b(?!\s*(?:[<({=]|::))"):
+        for m in each(r"(?<![\w:])(?:\w+::)*k[A-Z]\w*\b(?!\s*(?:[<({=]|::))"):
             add("constant", m.start(), m.end(), f"({m.group()} - 1)", f"({m.group()} - mutation::on(@))")
         for m in each(r"\b(\w+)\(([\w.]+), ([\w.]+)(?=[,)])"):  # the first two arguments of a call
             name, first, second = m.groups()
@@ -180,8 +204,11 @@ def equivalents(path, source):
     """Line numbers of a file that equivalent.txt lists, with the reasons."""
     lines = [line.strip() for line in source.splitlines()]
     found = {}
-    for _, begin, reason in (entry for entry in EQUIVALENT if entry[0] == path.name):
+    for _, function, begin, reason in (entry for entry in EQUIVALENT if entry[0] == path.name):
         numbers = [number for number, line in enumerate(lines, 1) if line.startswith(begin)]
+        if function:
+            first = next((number for number, line in enumerate(lines, 1) if f"{function}(" in line), len(lines))
+            numbers = [number for number in numbers if number > first][:1]
         if not numbers:
             raise OSError(f"{path.name} has no line '{begin}', which equivalent.txt lists")
         found.update(dict.fromkeys(numbers, reason))
@@ -189,10 +216,11 @@ def equivalents(path, source):
 
 
 class File:
-    """A file with kernels, and the mutants that are in its copy."""
+    """A file with kernels or, if `find` is host_bodies, a host source, and the mutants that are in its copy."""
 
-    def __init__(self, path):
+    def __init__(self, path, find):
         self.path = path
+        self.find = find
         self.name = str(path.relative_to(ROOT))
         self.source = path.read_text()
         self.equivalent = equivalents(path, self.source)
@@ -201,7 +229,7 @@ class File:
 
     def choose(self, options, numbers):
         rng = random.Random(f"{options.seed} {self.name}")
-        for function in mutants_of(self.source):
+        for function in mutants_of(self.source, self.find):
             if options.lines:
                 function = [m for m in function if m.line(self.source) in options.lines]
             self.waiting.append(in_turn(function, rng))
@@ -221,7 +249,7 @@ class File:
         bad = {n: m for n, m in self.switches.items() if m.line(self.source) in lines}
         for number in bad:
             del self.switches[number]
-        for function, waiting in zip(mutants_of(self.source), self.waiting):
+        for function, waiting in zip(mutants_of(self.source, self.find), self.waiting):
             mine = sum(m in function for m in bad.values())
             waiting[:] = [m for m in waiting if m.line(self.source) not in lines]
             self.take(waiting, mine if self.path.suffix == ".cu" else 0, numbers)
@@ -229,7 +257,7 @@ class File:
 
     def function_at(self, line):
         """The lines of the function that contains this one."""
-        for begin, end in bodies(without_comments(self.source)):
+        for begin, end in self.find(without_comments(self.source)):
             first, last = self.source.count("\n", 0, begin) + 1, self.source.count("\n", 0, end) + 1
             if first <= line <= last:
                 return range(first, last + 1)
@@ -247,18 +275,18 @@ class File:
 # --- The build -------------------------------------------------------------------------------------------------------
 
 class Build:
-    """Compiles, links and runs copies of the kernels with switches, in a folder of the build tree."""
+    """Compiles, links and runs copies of the sources with switches, in a folder of the build tree."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, suffix):
         self.folder = folder.resolve()
         self.work = self.folder / "mutation"
         entries = json.loads((self.folder / "compile_commands.json").read_text())
-        self.commands = {pathlib.Path(e["file"]): shlex.split(e["command"])
-                         for e in entries if e["file"].endswith(".cu") and "LOCKSTEP_HAS_CUDA=1" in e["command"]}
+        entries.sort(key=lambda e: "LOCKSTEP_HAS_CUDA=1" in e["command"])  # of two commands, that of the stand-in
+        self.commands = {path: shlex.split(e["command"]) for e in entries
+                         if (path := pathlib.Path(e["file"])).suffix == suffix and ROOT / "src" in path.parents}
         if not self.commands:
             raise OSError(f"{self.folder} has no host build of the kernels (LOCKSTEP_CUDA=OFF, LOCKSTEP_TESTS=ON)")
-        self.headers = [h for where in ("src/ops", "src/optim", "include/lockstep/device")
-                        for h in sorted((ROOT / where).rglob("*.hpp"))]
+        self.headers = [h for where in ("src", "include") for h in sorted((ROOT / where).rglob("*.hpp"))]
         self.linker = ["-fuse-ld=lld"] if shutil.which("ld.lld") else []
         self.launcher = [shutil.which("ccache")] if shutil.which("ccache") else []
 
@@ -311,8 +339,7 @@ class Build:
             if s not in switched:
                 self.write(s, s.read_text())
         # One source for each header finds the mutants of headers that do not compile, before all sources are compiled.
-        first = {next((s for s in sources if re.search(f'["/]{f.path.name}"', s.read_text())), sources[0])
-                 for f in files if f.path.suffix == ".hpp"}
+        first = {next(s for s in sources if f.path in included(s)) for f in files if f.path.suffix == ".hpp"}
         for pending in (first, set(sources) - first):
             while pending:
                 with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -349,13 +376,13 @@ class Build:
 
     def entries(self):
         """ctest's entries for programs on the stand-in: the words before the program, its name, its options, and the
-        environment. Of entries on several ranks only those with two."""
+        environment. Of entries that run in several ways only one: those of two ranks, and not the late streams."""
         done = subprocess.run(["ctest", "--show-only=json-v1", "-R", r"^cuda_host\."], cwd=self.folder, check=True,
                               text=True, capture_output=True)
         for test in json.loads(done.stdout)["tests"]:
             words = test.get("command", [])
             at = next((i for i, word in enumerate(words) if "/cuda-host/bin/test_" in word), None)
-            if at is None or re.search(r"\.mpi-[^2]$", test["name"]):
+            if at is None or re.search(r"\.(mpi-[^2]|late)$", test["name"]):
                 continue
             values = [p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"]
             yield (words[:at], pathlib.Path(words[at]).name, words[at + 1:],
@@ -398,10 +425,12 @@ class Tests:
         self.build = build
         self.cases = []
         wanted = ".*".join(map(re.escape, options.cases.split("*")))
-        programs = {p: build.link(p, objects) for p in PROGRAMS if (build.folder / "cuda-host/bin" / p).exists()}
+        programs = {}
         for launcher, program, selection, environment in build.entries():
-            if program not in programs:
+            if not (build.folder / "cuda-host/bin" / program).exists():
                 continue
+            if program not in programs:
+                programs[program] = build.link(program, objects)
             words = [str(programs[program])]
             listed = build.run(words + selection + ["-ltc", "-r=xml"], 60)
             for case in xml.etree.ElementTree.fromstring(listed.stdout).iter("TestCase"):
@@ -472,7 +501,7 @@ def campaign(build, files, options):
     numbers = iter(range(1, 1 << 16))
     for file in files:
         file.choose(options, numbers)
-    sources = sorted(build.commands) if any(f.path.suffix == ".hpp" for f in files) else [f.path for f in files]
+    sources = [s for s in sorted(build.commands) if included(s) & {f.path for f in files}]
     begun = time.monotonic()
     objects = build.compile_all(files, sources, options.jobs, numbers)
     compiled = time.monotonic()
@@ -508,6 +537,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("files", nargs="*", help="names of sources and headers with kernels; default: all")
+    add("--host", action="store_true", help="mutants of host functions: files are sources and headers for the CPU")
     add("--build", type=pathlib.Path, default="build", help="a Ninja build tree with the host build")
     add("--per-function", type=int, default=2, help="mutants per function")
     add("--seed", type=int, default=1, help="chooses the mutants")
@@ -518,15 +548,16 @@ def main():
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        build = Build(options.build)
+        build = Build(options.build, ".cpp" if options.host else ".cu")
+        find = host_bodies if options.host else bodies
         known = sorted([*build.commands, *build.headers])
         names = [pathlib.Path(f).name for f in options.files]
-        unknown = {*names, *(file for file, _, _ in EQUIVALENT)} - {p.name for p in known}
+        unknown = {*names, *(entry[0] for entry in EQUIVALENT if not options.host)} - {p.name for p in known}
         if unknown:
             raise OSError(f"{options.build} does not compile {', '.join(sorted(unknown))}")
-        files = list(map(File, known))
+        files = [File(path, find) for path in known]
         chosen = [f for f in files if f.path.name in names or not names]
-        return campaign(build, [f for f in chosen if bodies(without_comments(f.source))], options)
+        return campaign(build, [f for f in chosen if find(without_comments(f.source))], options)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"mutate: {error}", file=sys.stderr)
         return 2

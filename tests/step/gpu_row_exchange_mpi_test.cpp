@@ -122,6 +122,18 @@ TEST_SUITE("step.gpu_row_exchange" * doctest::skip(gpu_count() == 0)) {
     CHECK(rows.choice().starts_with("by rows, rows touched in the first step: items ") == (comm.size() > 1));
   }
 
+  TEST_CASE("a bucket of a GPU is sent by rows if its tables have at least this many bytes") {
+    Communicator& comm = test_world().communicator();
+    TwoTables model(300, 90, true);
+    Gradients gradients(model.params());
+    const FlatRange bucket{0, model.params().flat_size()};
+    constexpr std::int64_t kBytes = (300 + 90) * kWidth * 8;
+    for (const std::int64_t least : {kBytes, kBytes + 8}) {
+      const GpuRowExchange rows(comm, model.params(), std::span(&bucket, 1), gradients, least);
+      CHECK(rows.on() == (comm.size() > 1 && least == kBytes));
+    }
+  }
+
   TEST_CASE("steps with tables by rows between GPUs have the gradients of steps with tables as a whole") {
     const bool several = test_world().size() > 1;
     for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
