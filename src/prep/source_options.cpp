@@ -3,8 +3,6 @@
 #include <filesystem>
 #include <iostream>
 
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/io/interaction_file.hpp"
 
 namespace lockstep::prep {

@@ -4,7 +4,6 @@
 #include <concepts>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/tasks/emulator/emulator_config.hpp"
 #include "lockstep/tasks/har/har_config.hpp"
@@ -12,7 +11,6 @@
 #include "lockstep/tasks/kgat/kgat_config.hpp"
 #include "lockstep/tasks/sequences/sequence_config.hpp"
 #include "lockstep/train/ensemble.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
 

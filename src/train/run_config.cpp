@@ -7,7 +7,6 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {

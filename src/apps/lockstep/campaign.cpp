@@ -16,8 +16,6 @@
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
-#include "lockstep/comm/world.hpp"
-#include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/disk_sync.hpp"
 #include "lockstep/ops/isa.hpp"
 #include "lockstep/report/append_file.hpp"

@@ -5,13 +5,9 @@
 #include <set>
 
 #include "apps/lockstep/commands.hpp"
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/proof/proof.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
 

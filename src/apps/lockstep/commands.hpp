@@ -1,6 +1,8 @@
 #pragma once
 #include <span>
 
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/tasks/arguments.hpp"
 
 namespace lockstep::apps {

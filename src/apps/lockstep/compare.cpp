@@ -9,17 +9,12 @@
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/describe.hpp"
 #include "apps/lockstep/nested_runs.hpp"
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/report/statistics.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
 

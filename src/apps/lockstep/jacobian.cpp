@@ -5,11 +5,9 @@
 #include <span>
 
 #include "apps/lockstep/commands.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/tasks/emulator/emulator_rows.hpp"
-#include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {

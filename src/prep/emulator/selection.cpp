@@ -9,7 +9,6 @@
 #include <tuple>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/base/units.hpp"
 #include "lockstep/prep/draw.hpp"

@@ -1,9 +1,6 @@
-#include "lockstep/base/options.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_system.hpp"
 #include "lockstep/prep/emulator/columns.hpp"
 #include "lockstep/prep/emulator/icecolumn.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/emulator/emulator_output.hpp"
 #include "prep/emulator/synthetic.hpp"
 

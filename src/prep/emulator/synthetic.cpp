@@ -3,7 +3,6 @@
 #include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/columns.hpp"

@@ -3,9 +3,6 @@
 #include <iostream>
 #include <map>
 
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/prep/files.hpp"
 #include "prep/har/har_plausible.hpp"
 
 namespace lockstep::prep {

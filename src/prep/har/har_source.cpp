@@ -6,15 +6,10 @@
 #include <utility>
 
 #include "lockstep/base/csv.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/number.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
 #include "lockstep/io/line_reader.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/har/har_options.hpp"
 #include "prep/har/har_times.hpp"
 

@@ -2,12 +2,8 @@
 #include <numbers>
 
 #include "lockstep/base/consecutive.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/philox.hpp"
-#include "lockstep/io/atomic_file.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/har/har_options.hpp"
 
 namespace lockstep::prep {

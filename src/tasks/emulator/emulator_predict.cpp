@@ -8,7 +8,6 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -16,9 +15,7 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/io/netcdf_writer.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
-#include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/emulator/emulator_rows.hpp"
-#include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep {

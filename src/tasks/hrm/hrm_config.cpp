@@ -1,7 +1,6 @@
 #include "lockstep/tasks/hrm/hrm_config.hpp"
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/train/run_config.hpp"

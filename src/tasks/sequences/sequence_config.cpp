@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/ops/item_softmax.hpp"
