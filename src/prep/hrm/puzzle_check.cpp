@@ -183,6 +183,26 @@ Tokens grid_of(const Tokens& field) {
   return grid;
 }
 
+void show_grid(const PuzzleSet& set, const Tokens& inputs, const Tokens& labels, std::ostream& out) {
+  static constexpr std::string_view kSudoku = "?.123456789", kMaze = "?# SGo", kArc = " |0123456789";
+  const std::string_view letters = set.task == PuzzleTask::sudoku ? kSudoku
+                                   : set.task == PuzzleTask::maze ? kMaze
+                                                                  : kArc;
+  const auto side = static_cast<std::size_t>(side_of(set));
+  for (std::size_t row = 0; row < side; ++row) {
+    std::string line = "  ";
+    for (const Tokens* grid : {&inputs, &labels}) {
+      for (std::size_t column = 0; column < side; ++column) {
+        const std::size_t token = (*grid)[row * side + column];
+        line += token < letters.size() ? letters[token] : '?';
+      }
+      line += "   ";
+    }
+    const auto last = line.find_last_not_of(' ');
+    if (last != std::string::npos) out << line.substr(0, last + 1) << "\n";
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> arc_repeats(const PuzzleSet& set) {
@@ -260,30 +280,6 @@ std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::s
     for (const std::string& remark : arc_repeats(set)) remarks.push_back(remark);
   return problems;
 }
-
-namespace {
-
-void show_grid(const PuzzleSet& set, const Tokens& inputs, const Tokens& labels, std::ostream& out) {
-  static constexpr std::string_view kSudoku = "?.123456789", kMaze = "?# SGo", kArc = " |0123456789";
-  const std::string_view letters = set.task == PuzzleTask::sudoku ? kSudoku
-                                   : set.task == PuzzleTask::maze ? kMaze
-                                                                  : kArc;
-  const auto side = static_cast<std::size_t>(side_of(set));
-  for (std::size_t row = 0; row < side; ++row) {
-    std::string line = "  ";
-    for (const Tokens* grid : {&inputs, &labels}) {
-      for (std::size_t column = 0; column < side; ++column) {
-        const std::size_t token = (*grid)[row * side + column];
-        line += token < letters.size() ? letters[token] : '?';
-      }
-      line += "   ";
-    }
-    const auto last = line.find_last_not_of(' ');
-    if (last != std::string::npos) out << line.substr(0, last + 1) << "\n";
-  }
-}
-
-}  // namespace
 
 void describe_puzzle_set(const H5File& file, std::ostream& out) {
   const PuzzleSet set = read_puzzle_set(file);
