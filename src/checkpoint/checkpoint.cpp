@@ -199,10 +199,9 @@ void CheckpointReader::require_arrays_of(const ParamStore& params) const {
       list += join("\n  ", p.name, " ", p.value.shape(), ": has shape ", Shape{std::span<const std::int64_t>(found)});
     }
   }
-  for (const std::string& array : arrays(group)) {
+  for (const std::string& array : arrays(group))
     if (!known.contains(array))
       list += join("\n  ", array.substr(group.size() + 1), ": not in this configuration's model");
-  }
   require_data(list.empty(), "checkpoint ", path_, " does not fit the model of this configuration:", list);
 }
 

@@ -92,16 +92,13 @@ template <class T>
 std::optional<T> convert(const Found& found, std::int64_t count) {
   if (found.shape.size() > 1 || (count >= 0 && !found.shape.empty() && found.shape[0] != count)) return {};
   if (const T* value = std::get_if<T>(&found.value)) return *value;
-  if constexpr (std::is_same_v<T, double>) {
+  if constexpr (std::is_same_v<T, double>)
     if (const auto* integer = std::get_if<std::int64_t>(&found.value)) return static_cast<double>(*integer);
-  }
-  if constexpr (std::is_same_v<T, std::vector<double>>) {
+  if constexpr (std::is_same_v<T, std::vector<double>>)
     if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&found.value))
       return T(integers->begin(), integers->end());
-  }
-  if constexpr (!std::is_arithmetic_v<T> && !std::is_same_v<T, std::string>) {
+  if constexpr (!std::is_arithmetic_v<T> && !std::is_same_v<T, std::string>)
     if (!found.shape.empty() && found.shape[0] == 0) return T{};
-  }
   return {};
 }
 
@@ -210,9 +207,8 @@ void H5File::set_attribute(const std::string& object, const std::string& attribu
   const std::string what = quoted_attribute(attribute, object, *this);
   const hid_t owner = open_object(*handle_, object, *this);
   auto& known = written_object(*handle_, object, *this).attributes;
-  if (known.contains(attribute)) {
+  if (known.contains(attribute))
     require(H5Adelete(owner, attribute.c_str()) >= 0, "replacing ", what, ": ", h5::kReason);
-  }
   const Encoded encoded = std::visit(Encoder{}, value);
   const h5::Id id(H5Acreate2(owner, attribute.c_str(), encoded.type, encoded.space, H5P_DEFAULT, H5P_DEFAULT),
                   H5Aclose);

@@ -52,9 +52,8 @@ bool is_plain_integer(hid_t type) {
 }
 
 bool is_ieee_float(hid_t type) {
-  for (const hid_t known : {H5T_IEEE_F32LE, H5T_IEEE_F64LE, H5T_IEEE_F32BE, H5T_IEEE_F64BE}) {
+  for (const hid_t known : {H5T_IEEE_F32LE, H5T_IEEE_F64LE, H5T_IEEE_F32BE, H5T_IEEE_F64BE})
     if (H5Tequal(type, known) > 0) return true;
-  }
   std::size_t sign = 0, exponent = 0, exponent_size = 0, mantissa = 0, mantissa_size = 0;
   return H5Tget_size(type) == 2 &&
          H5Tget_fields(type, &sign, &exponent, &exponent_size, &mantissa, &mantissa_size) >= 0 && sign == 15 &&
@@ -201,10 +200,9 @@ std::vector<std::int64_t> extents(hid_t space, const std::string& what) {
 std::int64_t count(const std::vector<std::int64_t>& shape, const std::string& what) {
   std::int64_t n = 1;
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
-  for (const std::int64_t extent : shape) {
+  for (const std::int64_t extent : shape)
     require_data(extent > 0 && !__builtin_mul_overflow(n, extent, &n) && n < (std::int64_t{1} << 56), "reading ", what,
                  ": ", shape_text(shape), " is not a possible shape");
-  }
   return n;
 }
 

@@ -141,9 +141,8 @@ void take_stored_configuration(RunConfig& config, const Options& given, const Ch
   add_options(options, stored, config.model_kind);
   options.parse_ini(checkpoint.config(), checkpoint.path().string());
   std::string mine;
-  for (const std::string& key : given.keys()) {
+  for (const std::string& key : given.keys())
     if (given.given(key)) mine += ini_line(key, given.value(key));
-  }
   stored.data.stage.clear();  // these two belong to the allocation of the training
   stored.data.layout = "auto";
   if (!mine.empty()) options.parse_ini(mine, "command line");

@@ -251,12 +251,11 @@ class JsonWriter final : public LineWriter {
   }
   template <class T>
   void append_value(T value) {
-    if constexpr (std::is_floating_point_v<T>) {
+    if constexpr (std::is_floating_point_v<T>)
       if (!std::isfinite(value)) {
         text_ += "null";
         return;
       }
-    }
     append_number(text_, value);
   }
   /// The values from `at` on, as an array of these extents.

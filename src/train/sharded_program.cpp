@@ -152,9 +152,8 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
     update(state, batch, sums, lr, average, result);
     phase.end();
   }
-  if (!std::exchange(logged_, true)) {
+  if (!std::exchange(logged_, true))
     if (const std::string rows = step_.row_choice(); !rows.empty()) log::info("gradients of tables: ", rows);
-  }
   result.row_decisions = step_.row_decisions();
   return result;
 }

@@ -341,9 +341,8 @@ Evaluation Trainer::Impl::evaluate_average(Split split, std::int64_t most_sample
   change.unlock();
   state.evaluation_seconds = found.seconds;
   interval.evaluate += found.seconds;
-  if (found.metrics.empty()) {
+  if (found.metrics.empty())
     if (signals->received() != 0) stopped_by = signals->name();
-  }
   return found;
 }
 

@@ -239,10 +239,9 @@ std::vector<std::string> choose_metrics(const std::deque<Row>& rows, const std::
         if (find_metric(row.found[i]->metrics, metric) == nullptr) return row.runs[i];
     return nullptr;
   };
-  for (const std::string& metric : wanted) {
+  for (const std::string& metric : wanted)
     if (const Run* run = lacks(metric); run != nullptr)
       throw Error(Fault::usage, join("option metric = ", metric, ": '", run->dir.string(), "' has no such metric"));
-  }
   if (!wanted.empty()) return wanted;
   constexpr std::size_t kMain = 3;
   std::vector<std::string> common;

@@ -65,9 +65,8 @@ std::string size_of(const std::string& path) {
 /// Adds entries about the export. Existing entries stay unchanged.
 void add_provenance(EmulatorMetadata& metadata, const std::filesystem::path& source) {
   const auto add = [&](const std::string& key, const std::string& value) {
-    for (const auto& [known, old] : metadata.meta) {
+    for (const auto& [known, old] : metadata.meta)
       if (known == key) return;
-    }
     metadata.meta.emplace_back(key, value);
   };
   add("exported_from", source.filename().string());

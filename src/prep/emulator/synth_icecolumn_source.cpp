@@ -43,9 +43,8 @@ bool run_synth_icecolumn(const Args& args) {
     const icecolumn::Output y = icecolumn::evaluate(x, &jacobian);
     set.x.insert(set.x.end(), x.begin(), x.end());
     set.y.insert(set.y.end(), y.begin(), y.end());
-    if (synthetic.jacobian) {
+    if (synthetic.jacobian)
       for (const auto& line : jacobian) set.jac.insert(set.jac.end(), line.begin(), line.end());
-    }
     if (history.empty()) continue;
     inputs.push_back(x);
     outputs.push_back(y);

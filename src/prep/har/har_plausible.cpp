@@ -91,9 +91,8 @@ Sizes sizes_of(const HarSet& set, const Sensor& sensor, const std::vector<std::i
   }
   Sizes sizes;
   for (const auto& [id, classes] : sums)
-    for (const auto& [label, of] : classes) {
+    for (const auto& [label, of] : classes)
       if (of.first > 0) sizes[id][label] = std::log(of.first / static_cast<double>(of.second));
-    }
   return sizes;
 }
 
@@ -160,10 +159,9 @@ void look_at_classes(const HarSet& set, Summary& summary) {
     if (is_missing(name) || key == "null" || key == "none")
       summary.warning("class '", name, "' looks like a missing label; --skip-labels ", name, " leaves its samples out");
   }
-  for (const auto& [key, names] : alike) {
+  for (const auto& [key, names] : alike)
     if (names.size() > 1)
       summary.warning("classes ", listed(names), " differ by case, blanks, _ or - only; give them one name");
-  }
 }
 
 void look_at_units(const HarSet& set, Summary& summary) {

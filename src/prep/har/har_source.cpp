@@ -203,9 +203,8 @@ class Recordings {
   /// The windows that have no split of their own.
   std::vector<std::int64_t> unsplit() const {
     std::vector<std::int64_t> windows;
-    for (std::size_t n = 0; n < unsplit_.size(); ++n) {
+    for (std::size_t n = 0; n < unsplit_.size(); ++n)
       if (unsplit_[n]) windows.push_back(static_cast<std::int64_t>(n));
-    }
     return windows;
   }
 
@@ -215,12 +214,11 @@ class Recordings {
     times_.report(summary);
     if (const std::string text = left_out(recordings); !text.empty()) summary.line("left out", text);
     const auto samples = static_cast<double>(samples_);
-    for (std::size_t c = 0; c < missing_of_.size(); ++c) {
+    for (std::size_t c = 0; c < missing_of_.size(); ++c)
       if (static_cast<double>(missing_of_[c]) > 0.2 * samples)
         summary.warning("column ", set_.channel_names[c], " lacks ", missing_of_[c], " of ", samples_,
                         " values, and its missing samples are left out; without --skip-columns ", set_.channel_names[c],
                         " little is left");
-    }
     if (!comma_decimals_.empty())
       summary.warning(comma_decimals_,
                       ": every second column holds whole numbers only, written like decimals (07, -0): "
@@ -247,9 +245,8 @@ class Recordings {
     reason(skipped_, " samples of --skip-labels ", listed(options_.skip_labels, ","));
     reason(without_subject_, " of ", samples_, " samples without a subject");
     std::vector<std::string> columns;
-    for (std::size_t c = 0; c < missing_of_.size(); ++c) {
+    for (std::size_t c = 0; c < missing_of_.size(); ++c)
       if (missing_of_[c] > 0) columns.push_back(join(set_.channel_names[c], " ", missing_of_[c]));
-    }
     reason(missing_, " of ", samples_, " samples with missing values", columns.empty() ? "" : " in ", listed(columns));
     reason(short_, " samples in pieces shorter than a window");
     return listed(reasons, "; ");

@@ -80,12 +80,11 @@ std::string example_defect(const PuzzleSet& set, bool test, const Tokens& inputs
   if (set.task == PuzzleTask::sudoku) {
     const int order = sudoku_order(inputs.size());
     Tokens question(inputs), answer(labels);
-    for (auto* grid : {&question, &answer}) {
+    for (auto* grid : {&question, &answer})
       for (auto& token : *grid) {
         if (token == 0) return "a padding token in the grid";
         --token;
       }
-    }
     seen.few_givens += givens_of(question) < fewest_givens(order);
     if (const std::string twice = sudoku_contradiction(order, question); !twice.empty())
       return "the question contradicts itself: " + twice;
@@ -222,20 +221,18 @@ std::vector<std::string> arc_repeats(const PuzzleSet& set) {
   std::set<std::vector<Pair>> tasks;
   std::set<Pair> trained;
   std::int64_t twice = 0, tests = 0, known = 0;
-  for (const PuzzlePart& part : set.train) {
+  for (const PuzzlePart& part : set.train)
     for (std::int64_t group = 0; group < part.groups(); ++group) {
       std::vector<Pair> pairs = pairs_of(part, group);
       trained.insert(pairs.begin(), pairs.end());
       twice += !tasks.insert(std::move(pairs)).second;
     }
-  }
   for (const PuzzlePart& part : set.test) {
-    for (std::int64_t group = 0; group < part.groups(); ++group) {
+    for (std::int64_t group = 0; group < part.groups(); ++group)
       for (const Pair& pair : pairs_of(part, group)) {
         ++tests;
         known += trained.contains(pair);
       }
-    }
   }
   std::vector<std::string> remarks;
   if (twice > 0) remarks.push_back(join(twice, " tasks have the training pairs of another task with another name"));
@@ -256,21 +253,18 @@ std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::s
     if (set.task == PuzzleTask::arc) problems.emplace_back("task arc has no variants that are drawn while training");
     if (set.task == PuzzleTask::maze && set.num_aug > 7)
       problems.push_back(join("a maze has 7 variants, not ", set.num_aug));
-    for (const auto& part : set.train) {
+    for (const auto& part : set.train)
       if (part.puzzles() != part.groups() || part.rows != part.groups())
         problems.push_back(
             join("/train/", part.name, ": augment is online, so each group must hold one puzzle of one example"));
-    }
   }
   if (!problems.empty()) return problems;
 
-  for (const char* split : {"/train", "/val", "/test"}) {
+  for (const char* split : {"/train", "/val", "/test"})
     if (file.has(split)) DatasetFile(file, kHrmFormat).verify(split);
-  }
   Remarkable seen;
-  for (const auto& [split, parts] : splits_of(set)) {
+  for (const auto& [split, parts] : splits_of(set))
     for (const auto& part : *parts) check_rows(set, part, split + "/" + part.name, seen, problems);
-  }
   if (seen.longer > 0) remarks.push_back(join(seen.longer, " answers are not the shortest path"));
   if (seen.few_givens > 0) remarks.push_back(join(seen.few_givens, " puzzles ", kFewGivens));
   if (seen.unanswered > 0)

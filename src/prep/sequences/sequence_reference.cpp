@@ -81,9 +81,8 @@ void verify_sequences(const H5File& golden, ReferenceReport& report) {
   with("items", set.item);
   with("times_scaled", set.time_scaled);
   std::vector<std::int64_t> part;
-  for (std::int64_t u = 0; u < set.n_users(); ++u) {
+  for (std::int64_t u = 0; u < set.n_users(); ++u)
     for (std::int64_t k = 0; k < set.length(u); ++k) part.push_back(std::max<std::int64_t>(0, k + 1 - set.n_train[u]));
-  }
   with("split", part);
   compare_windows(golden, set, report);
 }
