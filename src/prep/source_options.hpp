@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"

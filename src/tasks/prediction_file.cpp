@@ -11,7 +11,6 @@
 #include <set>
 
 #include "lockstep/base/build_info.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"

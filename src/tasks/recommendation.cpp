@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "lockstep/base/consecutive.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/ops/row_scores.hpp"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <concepts>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/tasks/emulator/emulator_config.hpp"
 #include "lockstep/tasks/har/har_config.hpp"

@@ -7,7 +7,6 @@
 #include <map>
 #include <vector>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/train/trainer.hpp"
 

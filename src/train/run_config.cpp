@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <set>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
 

@@ -5,7 +5,6 @@
 #include <functional>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "lockstep/base/error.hpp"
-
 namespace lockstep {
 
 namespace {

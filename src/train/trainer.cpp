@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <span>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/process.hpp"
 #include "lockstep/base/profile.hpp"

@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "lockstep/base/error.hpp"
+
 namespace lockstep {
 
 /// A condition on a value, with the text of its error message: "must be > 0".

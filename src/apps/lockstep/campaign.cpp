@@ -9,7 +9,6 @@
 
 #include "apps/lockstep/describe.hpp"
 #include "apps/lockstep/training_run.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"

@@ -1,7 +1,6 @@
 #pragma once
 #include <span>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/tasks/arguments.hpp"
 

@@ -8,7 +8,6 @@
 
 #include "apps/lockstep/describe.hpp"
 #include "lockstep/base/consecutive.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/text.hpp"

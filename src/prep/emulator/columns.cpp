@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep::prep {

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/emulator/columns.hpp"
 #include "lockstep/prep/emulator/emulator_set.hpp"

@@ -8,7 +8,6 @@
 #include <span>
 #include <tuple>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/base/units.hpp"
 #include "lockstep/prep/draw.hpp"

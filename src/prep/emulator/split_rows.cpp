@@ -2,7 +2,6 @@
 #include <cmath>
 #include <map>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/grid.hpp"

@@ -1,7 +1,6 @@
 #include "prep/emulator/synthetic.hpp"
 
 #include "lockstep/base/consecutive.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/draw.hpp"

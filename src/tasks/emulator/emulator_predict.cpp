@@ -6,7 +6,6 @@
 #include <optional>
 #include <set>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/formats/emulator_files.hpp"

@@ -5,7 +5,6 @@
 #include <map>
 #include <sstream>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/number.hpp"
 #include "lockstep/base/options.hpp"

@@ -1,6 +1,5 @@
 #include "lockstep/tasks/hrm/hrm_config.hpp"
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/train/run_config.hpp"

@@ -3,7 +3,6 @@
 #include <iostream>
 
 #include "lockstep/base/csv.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_kind.hpp"

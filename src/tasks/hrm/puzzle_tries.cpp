@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/comm/communicator.hpp"

@@ -9,7 +9,6 @@
 #include <numeric>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/device/discard.hpp"
