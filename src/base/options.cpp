@@ -318,6 +318,13 @@ void Options::set_default(const std::string& key, const std::string& value) {
   }
 }
 
+void Options::set_defaults(const std::vector<std::string>& assignments) {
+  for (const std::string& one : assignments) {
+    const std::size_t at = one.find(" = ");
+    set_default(one.substr(0, at), one.substr(at + 3));
+  }
+}
+
 void Options::alias(const std::string& key, std::string other) {
   Option::Spec& row = impl_->at(key);
   impl_->name_it(other, row);
