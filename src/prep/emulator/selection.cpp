@@ -268,8 +268,7 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
   set.input_source = input_source(c, s.inputs);
   std::vector<std::int64_t> steps;
   const auto degrees = [](double v) { return std::isfinite(v) ? static_cast<float>(v) : 0.0f; };
-  for (const std::int64_t point : points) {
-    const auto p = static_cast<std::size_t>(point);
+  for (const std::int64_t p : points) {
     for (std::size_t i = 0; i < s.inputs.size(); ++i) set.x.push_back(static_cast<float>((*columns[i])[p]));
     for (std::size_t o = 0; o < s.outputs.size(); ++o)
       set.y.push_back(static_cast<float>((*columns[s.inputs.size() + o])[p]));

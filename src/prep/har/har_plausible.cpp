@@ -83,9 +83,8 @@ using Sizes = std::map<std::int64_t, std::map<std::int32_t, double>>;  // by sub
 Sizes sizes_of(const HarSet& set, const Sensor& sensor, const std::vector<std::int32_t>& source) {
   std::map<std::int64_t, std::map<std::int32_t, std::pair<double, std::int64_t>>> sums;
   for (std::int64_t n = 0; n < set.windows(); ++n) {
-    const auto i = static_cast<std::size_t>(n);
-    if (source[i] < 0) continue;
-    auto& [sum, count] = sums[source[i]][set.labels[i]];
+    if (source[n] < 0) continue;
+    auto& [sum, count] = sums[source[n]][set.labels[n]];
     sum += magnitude(set, sensor, n);
     ++count;
   }

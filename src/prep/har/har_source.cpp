@@ -161,14 +161,13 @@ class Recordings {
     const std::vector<std::int64_t> lacking = times_.lacking(table, joined);
     std::int64_t lost = 0, made = 0;  // samples that lack before the current row; windows of the recording
     for (std::int64_t begin = 0, end = 0; begin < rows; begin = end) {
-      const auto at = static_cast<std::size_t>(begin);
       // Windows of two people or on both sides of a gap must not seem to follow one another.
-      if (begin > 0) lost += std::max<std::int64_t>(lacking[at], subject[at] != subject[at - 1]);
-      const auto goes_on = [&](std::size_t i) { return usable[i] && joined[i] && lacking[i] == 0; };
-      for (end = begin + 1; end < rows && usable[at] && goes_on(static_cast<std::size_t>(end)); ++end) {
+      if (begin > 0) lost += std::max<std::int64_t>(lacking[begin], subject[begin] != subject[begin - 1]);
+      const auto goes_on = [&](std::int64_t i) { return usable[i] && joined[i] && lacking[i] == 0; };
+      for (end = begin + 1; end < rows && usable[begin] && goes_on(end); ++end) {
       }
-      if (!usable[at]) continue;
-      const HarOrigin origin{label[at], subject[at], recording, row.split.value_or(0)};
+      if (!usable[begin]) continue;
+      const HarOrigin origin{label[begin], subject[begin], recording, row.split.value_or(0)};
       const auto windows = append_windows(set_, channels, begin, end, options_.stride, origin);
       for (auto n = set_.start.end() - windows; n != set_.start.end(); ++n) *n += lost;
       made += windows;
