@@ -6,7 +6,6 @@
 #include <set>
 
 #include "base/options_impl.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
 

@@ -37,6 +37,24 @@ std::optional<Speaker>& thread_speaker() {
   thread_local std::optional<Speaker> speaker;
   return speaker;
 }
+
+bool find_terminal() {
+  const char* mode = std::getenv("LOCKSTEP_PROGRESS");
+  if (mode != nullptr && std::string_view(mode) == "bar") return true;
+  if (mode != nullptr && std::string_view(mode) == "lines") return false;
+  const char* term = std::getenv("TERM");
+  if (term == nullptr || std::string_view(term) == "dumb") return false;
+  if (::isatty(STDERR_FILENO) != 0) return true;
+  // mpirun reads our standard error through a pipe and copies it to its own, which may be a terminal.
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr && std::getenv("PMI_RANK") == nullptr) return false;
+  char target[256];
+  const std::string link = join("/proc/", ::getppid(), "/fd/2");
+  const auto length = ::readlink(link.c_str(), target, sizeof target);
+  const std::string_view device(target, length < 0 ? 0 : static_cast<std::size_t>(length));
+  return device.starts_with("/dev/pts/") || device.starts_with("/dev/tty");
+}
+
+constexpr std::string_view kClearLine = "\r\x1b[K";
 }  // namespace
 
 void set_speaker(Speaker speaker) {
@@ -64,28 +82,6 @@ std::string prefix() {
   if (s.ranks <= 1) return {};
   return join("[rank ", s.rank, "/", s.ranks, s.host.empty() ? "" : ", ", s.host, "]");
 }
-
-namespace {
-
-bool find_terminal() {
-  const char* mode = std::getenv("LOCKSTEP_PROGRESS");
-  if (mode != nullptr && std::string_view(mode) == "bar") return true;
-  if (mode != nullptr && std::string_view(mode) == "lines") return false;
-  const char* term = std::getenv("TERM");
-  if (term == nullptr || std::string_view(term) == "dumb") return false;
-  if (::isatty(STDERR_FILENO) != 0) return true;
-  // mpirun reads our standard error through a pipe and copies it to its own, which may be a terminal.
-  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr && std::getenv("PMI_RANK") == nullptr) return false;
-  char target[256];
-  const std::string link = join("/proc/", ::getppid(), "/fd/2");
-  const auto length = ::readlink(link.c_str(), target, sizeof target);
-  const std::string_view device(target, length < 0 ? 0 : static_cast<std::size_t>(length));
-  return device.starts_with("/dev/pts/") || device.starts_with("/dev/tty");
-}
-
-constexpr std::string_view kClearLine = "\r\x1b[K";
-
-}  // namespace
 
 bool on_terminal() {
   static const bool yes = find_terminal();

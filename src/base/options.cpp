@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "base/options_impl.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {
@@ -316,6 +315,13 @@ void Options::set_default(const std::string& key, const std::string& value) {
     row.store(value);
   } catch (const Error& e) {
     require(false, "setting the default of option ", key, " of ", impl_->program, " to ", value, ": ", e.what());
+  }
+}
+
+void Options::set_defaults(const std::vector<std::string>& assignments) {
+  for (const std::string& one : assignments) {
+    const std::size_t at = one.find(" = ");
+    set_default(one.substr(0, at), one.substr(at + 3));
   }
 }
 

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "base/options_impl.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {
@@ -129,9 +128,8 @@ std::string Options::peek(const std::vector<std::string>& args, const std::vecto
   std::string value;
   for (const std::string& path : config_files(args)) {
     const std::string text = read(path);
-    for (const IniEntry& entry : is_yaml(path) ? read_yaml(text, path) : read_ini(text, path)) {
+    for (const IniEntry& entry : is_yaml(path) ? read_yaml(text, path) : read_ini(text, path))
       if (named(entry.key)) value = entry.value;
-    }
   }
   for (std::size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
     const bool dashes = args[i].starts_with("--");

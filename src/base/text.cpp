@@ -93,6 +93,25 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   }
   return row.back();
 }
+
+/// The number of bytes of the first character, or 0 if it is a control character or malformed.
+std::size_t clean_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned>(static_cast<unsigned char>(text[i])) : 0u;
+  };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return lead < 0x20 || lead == 0x7F ? 0 : 1;
+  const std::size_t more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+  if (lead < 0xC2 || lead > 0xF4) return 0;
+  unsigned code = lead & (0x3Fu >> more);
+  for (std::size_t i = 1; i <= more; ++i) {
+    if ((byte(i) & 0xC0u) != 0x80) return 0;
+    code = code << 6 | (byte(i) & 0x3Fu);
+  }
+  constexpr unsigned kLeast[] = {0, 0x80, 0x800, 0x10000};
+  const bool in_range = code >= kLeast[more] && code <= 0x10FFFF && (code < 0xD800 || code >= 0xE000);
+  return in_range ? more + 1 : 0;
+}
 }  // namespace
 
 std::string aligned(const std::vector<std::vector<std::string>>& rows, Align rest) {
@@ -133,29 +152,6 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   }
   return best;
 }
-
-namespace {
-
-/// The number of bytes of the first character, or 0 if it is a control character or malformed.
-std::size_t clean_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned>(static_cast<unsigned char>(text[i])) : 0u;
-  };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return lead < 0x20 || lead == 0x7F ? 0 : 1;
-  const std::size_t more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-  if (lead < 0xC2 || lead > 0xF4) return 0;
-  unsigned code = lead & (0x3Fu >> more);
-  for (std::size_t i = 1; i <= more; ++i) {
-    if ((byte(i) & 0xC0u) != 0x80) return 0;
-    code = code << 6 | (byte(i) & 0x3Fu);
-  }
-  constexpr unsigned kLeast[] = {0, 0x80, 0x800, 0x10000};
-  const bool in_range = code >= kLeast[more] && code <= 0x10FFFF && (code < 0xD800 || code >= 0xE000);
-  return in_range ? more + 1 : 0;
-}
-
-}  // namespace
 
 bool is_clean_utf8(std::string_view text) {
   while (!text.empty()) {

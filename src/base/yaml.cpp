@@ -3,7 +3,6 @@
 #include <map>
 
 #include "base/options_impl.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {

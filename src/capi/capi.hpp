@@ -111,10 +111,9 @@ bool as_view(const Fields<S>& fields, StateView<S>& view) {
   const auto address = [&](int i) { return reinterpret_cast<std::intptr_t>(fields.data[i]); };
   const std::intptr_t distance = fields.count > 1 ? address(1) - address(0) : static_cast<std::intptr_t>(sizeof(S));
   if (distance % static_cast<std::intptr_t>(sizeof(S)) != 0) return false;
-  for (int i = 0; i < fields.count; ++i) {
+  for (int i = 0; i < fields.count; ++i)
     if (!fields.data[i] || fields.stride(i) != fields.stride(0) || address(i) - address(0) != i * distance)
       return false;
-  }
   view = {fields.data[0], fields.stride(0), distance / static_cast<std::intptr_t>(sizeof(S))};
   return true;
 }

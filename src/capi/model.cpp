@@ -213,9 +213,8 @@ int lsem_get_domain(const lsem_model* m, double* lo, double* hi) {
 int lsem_meta(const lsem_model* m, const char* key, char* buf, size_t len) {
   return guarded([&] {
     require_argument(m && key, "the model or the key is null");
-    for (const auto& [known, value] : m->emulator.metadata.meta) {
+    for (const auto& [known, value] : m->emulator.metadata.meta)
       if (known == key) return copy_text(value, buf, len);
-    }
     throw Failure(LSEM_ERR_NOT_FOUND, join("the model file has no entry '", key, "'"));
   });
 }

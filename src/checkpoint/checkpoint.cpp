@@ -23,35 +23,6 @@ std::string file_defect(const std::filesystem::path& path) {
   if (defect.empty()) note_whole(path);
   return defect;
 }
-}  // namespace
-
-void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts) {
-  CheckpointCopy copy;
-  copy.take(parts);
-  copy.write(path);
-}
-
-std::string fresh_number() {
-  return hex64(static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()));
-}
-
-void finish_sharded_checkpoint(World& world, const std::filesystem::path& path, const std::string& number,
-                               const std::function<std::string()>& mark_of_part, const CheckpointCopy& copy) {
-  try {
-    std::string mark;
-    world.together("writing a part of the checkpoint", [&] { mark = mark_of_part(); });
-    const std::vector<std::string> marks = world.communicator().all_gather_text(mark, "end marks of the parts");
-    world.together("writing the checkpoint", [&] {
-      if (world.rank() == 0) copy.write_manifest(path, number, marks);
-    });
-  } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove(part_file(path, number, world.rank(), world.size()), ignored);
-    throw;
-  }
-}
-
-namespace {
 
 /// errors  Error: usage if the file is missing; data if it is not a whole checkpoint
 H5File open_verified(const std::filesystem::path& path) {
@@ -79,6 +50,32 @@ void write_whole(const H5File& manifest, const std::filesystem::path& into) {
   });
 }
 }  // namespace
+
+void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts) {
+  CheckpointCopy copy;
+  copy.take(parts);
+  copy.write(path);
+}
+
+std::string fresh_number() {
+  return hex64(static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()));
+}
+
+void finish_sharded_checkpoint(World& world, const std::filesystem::path& path, const std::string& number,
+                               const std::function<std::string()>& mark_of_part, const CheckpointCopy& copy) {
+  try {
+    std::string mark;
+    world.together("writing a part of the checkpoint", [&] { mark = mark_of_part(); });
+    const std::vector<std::string> marks = world.communicator().all_gather_text(mark, "end marks of the parts");
+    world.together("writing the checkpoint", [&] {
+      if (world.rank() == 0) copy.write_manifest(path, number, marks);
+    });
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(part_file(path, number, world.rank(), world.size()), ignored);
+    throw;
+  }
+}
 
 void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into, bool force) {
   const H5File from = open_verified(manifest);
@@ -202,10 +199,9 @@ void CheckpointReader::require_arrays_of(const ParamStore& params) const {
       list += join("\n  ", p.name, " ", p.value.shape(), ": has shape ", Shape{std::span<const std::int64_t>(found)});
     }
   }
-  for (const std::string& array : arrays(group)) {
+  for (const std::string& array : arrays(group))
     if (!known.contains(array))
       list += join("\n  ", array.substr(group.size() + 1), ": not in this configuration's model");
-  }
   require_data(list.empty(), "checkpoint ", path_, " does not fit the model of this configuration:", list);
 }
 

@@ -42,14 +42,12 @@ void copy_on_host(std::byte* to, const std::byte* from, std::size_t bytes) {
 std::vector<NamedTensor> arrays_of(const CheckpointParts& parts) {
   std::vector<NamedTensor> tensors;
   for (const Param& p : parts.params->all()) tensors.push_back({"/model/" + p.name, p.value});
-  for (const NamedOptimizer& o : parts.optimizers) {
+  for (const NamedOptimizer& o : parts.optimizers)
     for (const NamedTensor& t : o.optimizer->state())
       tensors.push_back({group_of_optimizer(o.name) + "/" + t.name, t.value});
-  }
   for (const NamedTensor& t : parts.vectors) tensors.push_back({"/program/" + t.name, t.value});
-  if (parts.ema != nullptr) {
+  if (parts.ema != nullptr)
     for (const NamedTensor& t : parts.ema->state()) tensors.push_back({"/ema/" + t.name, t.value});
-  }
   return tensors;
 }
 

@@ -51,9 +51,8 @@ std::vector<std::filesystem::path> parts_beside(const std::filesystem::path& pat
 std::vector<std::pair<std::int64_t, std::filesystem::path>> step_files(const std::filesystem::path& folder) {
   std::vector<std::pair<std::int64_t, std::filesystem::path>> files;
   std::error_code failure;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, failure)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failure))
     if (const std::int64_t step = step_in_name(entry.path()); step >= 0) files.emplace_back(step, entry.path());
-  }
   std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   return files;
 }
@@ -144,14 +143,12 @@ std::vector<std::filesystem::path> CheckpointFolder::candidates() const {
 
 std::filesystem::path CheckpointFolder::set_aside_after(std::int64_t step) const {
   std::vector<std::filesystem::path> later;
-  for (const auto& [named, path] : step_files(folder_)) {
+  for (const auto& [named, path] : step_files(folder_))
     if (step_inside(path) > step) later.push_back(path);
-  }
   std::vector<std::filesystem::path> others = {final_file()};
   for (std::int64_t rank = 1; std::filesystem::exists(best_file(rank)); ++rank) others.push_back(best_file(rank));
-  for (const auto& path : others) {
+  for (const auto& path : others)
     if (std::filesystem::exists(path) && step_inside(path) > step) later.push_back(path);
-  }
   if (later.empty()) return {};
   std::filesystem::path place = next_previous(folder_.parent_path()) / folder_.filename();
   create_directories_on_disk(place);

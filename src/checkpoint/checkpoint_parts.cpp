@@ -227,9 +227,8 @@ const ShardedArrays::Entry& ShardedArrays::find(const std::string& array) const 
 std::vector<std::string> ShardedArrays::under(const std::string& group) const {
   const std::string prefix = group == "/" ? group : group + "/";
   std::vector<std::string> names;
-  for (const auto& [array, entry] : arrays_) {
+  for (const auto& [array, entry] : arrays_)
     if (array.starts_with(prefix)) names.push_back(array);
-  }
   return names;
 }
 

@@ -20,9 +20,7 @@ void History::append(const std::vector<std::pair<std::string, double>>& record) 
     series.back() = value;
   }
   ++size_;
-  for (auto& [name, series] : series_) {
-    series.resize(size_, std::numeric_limits<double>::quiet_NaN());
-  }
+  for (auto& [name, series] : series_) series.resize(size_, std::numeric_limits<double>::quiet_NaN());
 }
 
 void History::drop_last() {
@@ -39,19 +37,17 @@ const std::vector<double>& History::series(const std::string& name) const {
 
 std::vector<double> History::known(const std::string& name) const {
   std::vector<double> values;
-  for (const double value : series(name)) {
+  for (const double value : series(name))
     if (!std::isnan(value)) values.push_back(value);
-  }
   return values;
 }
 
 void History::restore(std::map<std::string, std::vector<double>> series) {
   series_ = std::move(series);
   size_ = series_.empty() ? 0 : static_cast<std::int64_t>(series_.begin()->second.size());
-  for (const auto& [name, values] : series_) {
+  for (const auto& [name, values] : series_)
     require_data(static_cast<std::int64_t>(values.size()) == size_, "history of '", name, "': ", values.size(),
                  " records, but other series have ", size_);
-  }
 }
 
 std::string pack(const TrainState& state) {

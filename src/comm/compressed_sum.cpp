@@ -46,19 +46,17 @@ CompressedSum::CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64
 
 void CompressedSum::receive(std::uint16_t* into, std::size_t count, int from, int tag,
                             std::vector<MPI_Request>& requests) const {
-  for (std::size_t first = 0; first < count; first += message_values_) {
+  for (std::size_t first = 0; first < count; first += message_values_)
     check_mpi(MPI_Irecv(into + first, static_cast<int>(std::min(message_values_, count - first)), MPI_UINT16_T, from,
                         tag, comm_, &requests.emplace_back(MPI_REQUEST_NULL)),
               join("compressed sum '", what_, "'"));
-  }
 }
 
 void CompressedSum::send(const std::uint16_t* values, std::size_t count, int to, int tag) {
-  for (std::size_t first = 0; first < count; first += message_values_) {
+  for (std::size_t first = 0; first < count; first += message_values_)
     check_mpi(MPI_Isend(values + first, static_cast<int>(std::min(message_values_, count - first)), MPI_UINT16_T, to,
                         tag, comm_, &b_.sends.emplace_back(MPI_REQUEST_NULL)),
               join("compressed sum '", what_, "'"));
-  }
 }
 
 CompressedSum::Chunk CompressedSum::chunk(int rank) const {

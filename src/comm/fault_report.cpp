@@ -59,9 +59,8 @@ const RankSeen* reference_of(const Alarm& alarm, const std::vector<RankSeen>& ra
     }
   }
   if (best != nullptr) return best;
-  for (const RankSeen& r : ranks) {
+  for (const RankSeen& r : ranks)
     if (r.identity.rank == alarm.rank && waits(r)) return &r;
-  }
   return nullptr;
 }
 
@@ -71,9 +70,8 @@ int blame(const RankSeen& r, const RankSeen* reference) {
   if (r.answered && r.process == Process::stopped) return 1;
   if (!r.answered) return 2;
   if (reference == nullptr) return r.at.activity == Activity::in_collective ? 9 : 3;
-  if (reference->at.channel.view() != "world") {
+  if (reference->at.channel.view() != "world")
     return r.identity.node != reference->identity.node || same_call(r.at, reference->at) ? 9 : 3;
-  }
   if (r.at.world_sequence < reference->at.sequence) return 3;
   return same_call(r.at, reference->at) ? 9 : 4;
 }
@@ -143,9 +141,8 @@ bool waits(const RankSeen& r) {
 std::string report_text(const Alarm& alarm, const std::vector<RankSeen>& ranks) {
   const RankSeen* reference = reference_of(alarm, ranks);
   std::vector<std::pair<int, const RankSeen*>> at_fault;
-  for (const RankSeen& r : ranks) {
+  for (const RankSeen& r : ranks)
     if (const int kind = blame(r, reference); kind < 9) at_fault.emplace_back(kind, &r);
-  }
   std::stable_sort(at_fault.begin(), at_fault.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
 
   const std::string time = human_seconds(alarm.timeout_s);

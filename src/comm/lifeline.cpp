@@ -51,13 +51,12 @@ void shut(int& socket) {
 void list_addresses(Endpoint& endpoint) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return;
-  for (const bool loopback : {false, true}) {
+  for (const bool loopback : {false, true})
     for (const ifaddrs* i = list; i != nullptr && endpoint.count < kAddresses; i = i->ifa_next) {
       if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET || (i->ifa_flags & IFF_UP) == 0) continue;
       if (((i->ifa_flags & IFF_LOOPBACK) != 0) != loopback) continue;
       endpoint.addresses[endpoint.count++] = reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr.s_addr;
     }
-  }
   freeifaddrs(list);
 }
 

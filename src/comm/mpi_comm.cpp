@@ -254,9 +254,8 @@ class MpiComm final : public Communicator {
     }
     bool test() override {
       // Drives all sums: other ranks may wait for this rank's contribution to another one.
-      if (!done_) {
+      if (!done_)
         for (PendingCompressedSum* sum : comm_.compressed_) sum->move();
-      }
       return done_;
     }
 

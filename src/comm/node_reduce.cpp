@@ -140,10 +140,9 @@ void NodeReduce::all_reduce(CommContext& context, std::span<T> values, const Cal
     for (int r = 1; r < ranks_; ++r) combine(sum + first, reinterpret_cast<const T*>(slot(r)) + first, n, call.op);
   }
   flags_[rank_].reduced.store(call_, std::memory_order_release);
-  if (one_node || rank_ == 0) {
+  if (one_node || rank_ == 0)
     for (int r = 0; r < ranks_; ++r)
       wait(context, call, [&] { return flags_[r].reduced.load(std::memory_order_acquire) >= call_; });
-  }
   if (!one_node) {
     if (rank_ == 0) {
       call.between_nodes(result());

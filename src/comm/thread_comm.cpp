@@ -44,14 +44,13 @@ void reduce_slice(std::span<T* const> ranks, std::size_t first, std::size_t last
 
 /// Computes the same bits as CompressedSum: the owner of a chunk adds its own values unrounded.
 void reduce_compressed(std::span<float* const> ranks, std::size_t n) {
-  for (std::size_t owner = 0; owner < ranks.size(); ++owner) {
+  for (std::size_t owner = 0; owner < ranks.size(); ++owner)
     for (std::size_t i = n * owner / ranks.size(); i < n * (owner + 1) / ranks.size(); ++i) {
       float sum = 0;
       for (std::size_t r = 0; r < ranks.size(); ++r) sum += r == owner ? ranks[r][i] : from_bf16(to_bf16(ranks[r][i]));
       const float rounded = from_bf16(to_bf16(sum));
       for (float* rank : ranks) rank[i] = rounded;
     }
-  }
 }
 
 class ThreadComm final : public Communicator {

@@ -187,12 +187,11 @@ void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
   // The subtrees of all ranks in order, with their elements [0, length) at `values`.
   const auto leaves_at = [&](const T* values, std::int64_t length) {
     std::vector<TreeLeaf<T>> leaves;
-    for (const std::vector<ShardRange>& of_rank : trees) {
+    for (const std::vector<ShardRange>& of_rank : trees)
       for (const ShardRange& tree : of_rank) {
         leaves.push_back({tree, values});
         values += length;
       }
-    }
     return leaves;
   };
 
@@ -214,9 +213,8 @@ void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
   T* at = sending.data();
   for (int r = 0; r < ranks; ++r) {
     const T* begin = at;
-    for (std::size_t t = 0; t < my_trees.size(); ++t) {
+    for (std::size_t t = 0; t < my_trees.size(); ++t)
       at = std::copy_n(partial.data() + static_cast<std::int64_t>(t) * n + cut(r), length(r), at);
-    }
     to.push_back(std::as_bytes(std::span<const T>(begin, at)));
   }
   const std::int64_t my_length = length(comm.rank());

@@ -328,9 +328,8 @@ void Watchdog::gather(std::vector<RankSeen>& all, bool first_ranks_only, Tag que
 
 bool Watchdog::others_take_report(const Alarm& alarm) {
   for (int node = 0; node < std::min(s_.node, kNodesAsked); ++node) {
-    for (int r = 0; r < s_.size; ++r) {
+    for (int r = 0; r < s_.size; ++r)
       if (s_.node_of[r] == node) send(r, kAlarm, std::as_bytes(std::span(&alarm, 1)));
-    }
     if (serve_until([&] { return taken_; }, kAnswer_s)) return true;
   }
   return false;

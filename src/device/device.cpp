@@ -154,24 +154,21 @@ CurrentGpu::~CurrentGpu() {
 }
 
 void Stream::synchronize() const {
-  if constexpr (kHasCuda) {
+  if constexpr (kHasCuda)
     if (device_.is_cuda()) gpu::synchronize(native());
-  }
 }
 
 void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t size_bytes) {
   if (size_bytes == 0) return;
-  if constexpr (kHasCuda) {
+  if constexpr (kHasCuda)
     if (stream.device().is_cuda()) return gpu::copy(stream.native(), to, from, size_bytes);
-  }
   std::memcpy(to, from, size_bytes);
 }
 
 void zero_bytes(const Stream& stream, void* memory, std::size_t size_bytes) {
   if (size_bytes == 0) return;
-  if constexpr (kHasCuda) {
+  if constexpr (kHasCuda)
     if (stream.device().is_cuda()) return gpu::zero(stream.native(), memory, size_bytes);
-  }
   std::memset(memory, 0, size_bytes);
 }
 

@@ -81,13 +81,12 @@ void check_overlapped(Communicator& comm, Verdict& verdict) {
   for (std::vector<float>& bucket : buckets) requests.push_back(comm.start_all_reduce(bucket, "comm-test bucket"));
   comm.barrier("comm-test between buckets");
   for (std::size_t b = buckets.size(); b-- > 0;) requests[b]->wait();
-  for (const std::vector<float>& bucket : buckets) {
+  for (const std::vector<float>& bucket : buckets)
     for (std::size_t i = 0; i < bucket.size(); ++i) {
       std::int64_t wanted = 0;
       for (int r = 0; r < comm.size(); ++r) wanted += value_of(r, i);
       verdict.expect(bucket[i], static_cast<float>(wanted), "element ", i, " of ", bucket.size());
     }
-  }
 }
 
 std::byte byte_of(int from, int to, std::size_t at) {
@@ -108,13 +107,12 @@ std::vector<std::byte> piece_of(int from, int to, std::size_t size) {
 }
 
 void check_broadcast(Communicator& comm, Verdict& verdict) {
-  for (int root = 0; root < comm.size(); root += std::max(1, comm.size() - 1)) {
+  for (int root = 0; root < comm.size(); root += std::max(1, comm.size() - 1))
     for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{1000003}}) {
       std::vector<std::byte> bytes = comm.rank() == root ? piece_of(root, 0, size) : std::vector<std::byte>(size);
       comm.broadcast(bytes, root, "comm-test broadcast");
       expect_piece(bytes, root, 0, size, verdict);
     }
-  }
 }
 
 void check_all_gather(Communicator& comm, Verdict& verdict) {
@@ -476,9 +474,8 @@ std::string comm_test_text(const CommReport& report) {
                     r.slow_link ? "  SLOW LINK" : "", r.slow ? "  SLOW PROCESSOR" : "");
   }
   text += "\n";
-  for (const CommCheck& c : report.checks) {
+  for (const CommCheck& c : report.checks)
     text += join(c.passed ? "  ok      " : "  FAILED  ", c.name, c.passed ? "" : ": ", c.problem, "\n");
-  }
   text += report.timings.empty()
               ? "\nOne rank sends nothing: there is nothing to time. Start several ranks with mpirun or srun.\n"
               : "\n  collective              bytes  repetitions      median         p90     bandwidth           bus  "

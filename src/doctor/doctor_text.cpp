@@ -12,19 +12,16 @@ std::string doctor_text(const DoctorReport& report) {
     return bytes_per_s > 0 ? human_bytes(bytes_per_s) + "/s" : std::string("?");
   };
   std::string text = "\n  host             ranks  processors  threads        memory  /dev/shm free\n";
-  for (const HostFacts& h : report.hosts) {
+  for (const HostFacts& h : report.hosts)
     text += printed("  %-16s %5d  %10d  %7s  %12s  %13s\n", h.host.c_str(), h.ranks, h.processors,
                     h.threads > 0 ? std::to_string(h.threads).c_str() : "-", rate(h.memory_bytes_per_s).c_str(),
                     human_bytes(h.shm_free).c_str());
-  }
   text += "\n  host             link              kind        state         states    MTU  carried\n";
-  for (const HostFacts& h : report.hosts) {
-    for (const NetLink& link : h.links) {
+  for (const HostFacts& h : report.hosts)
+    for (const NetLink& link : h.links)
       text += printed("  %-16s %-16s  %-10s  %-5s  %12s  %5s  %5.0f %%\n", h.host.c_str(), link.name.c_str(),
                       link.kind.c_str(), link.up ? "up" : "down", rate(link.bytes_per_s).c_str(),
                       link.mtu > 0 ? std::to_string(link.mtu).c_str() : "-", 100 * link.carried);
-    }
-  }
   if (!report.pairs.empty()) {
     std::vector<HostPair> slowest = report.pairs;
     std::ranges::sort(slowest, {}, &HostPair::bytes_per_s);
@@ -38,10 +35,9 @@ std::string doctor_text(const DoctorReport& report) {
     if (slowest.size() > kMostPairs) text += join("  and ", slowest.size() - kMostPairs, " faster pairs\n");
   }
   if (!report.nccl.empty()) text += "\n  NCCL all_reduce       bytes     bandwidth\n";
-  for (const NcclCheck& c : report.nccl) {
+  for (const NcclCheck& c : report.nccl)
     text += printed("  %-15s %11zu  %12s  %s\n", c.protocol.c_str(), c.bytes, rate(c.bytes_per_s).c_str(),
                     c.problem.empty() ? "exact" : "WRONG");
-  }
   text += "\n";
   const std::vector<Finding> findings = diagnose(report);
   for (const Finding& finding : findings) text += join("FOUND   ", finding.what, "\n        ", finding.change, "\n");

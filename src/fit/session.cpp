@@ -8,7 +8,6 @@
 #include <limits>
 #include <numeric>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"

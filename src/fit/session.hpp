@@ -9,7 +9,6 @@
 
 #include "fit/columns.hpp"
 #include "fit/reservoir.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/ops/state_view.hpp"

@@ -129,9 +129,8 @@ std::vector<NamedArray> selftest_of(const EmulatorSelfTest& t, const EmulatorArc
 
 std::vector<std::string> public_names(const std::vector<std::string>& cf, const std::vector<std::string>& names) {
   std::vector<std::string> out = names;
-  for (std::size_t i = 0; i < out.size() && i < cf.size(); ++i) {
+  for (std::size_t i = 0; i < out.size() && i < cf.size(); ++i)
     if (!cf[i].empty()) out[i] = cf[i];
-  }
   return out;
 }
 

@@ -92,14 +92,13 @@ EmulatorSelfTest make_selftest(const Emulator& network) {
   const auto n_in = static_cast<std::size_t>(network.arch().n_in);
   EmulatorSelfTest out;
   out.rows = kSelfTestRows;
-  for (std::int64_t row = 0; row < kSelfTestRows; ++row) {
+  for (std::int64_t row = 0; row < kSelfTestRows; ++row)
     for (std::size_t i = 0; i < n_in; ++i) {
       // Multiples of the golden ratio modulo 1 are evenly spread. States are rounded to f32, the dtype of most files.
       const double u =
           std::fmod(0.6180339887498949 * static_cast<double>(static_cast<std::size_t>(row) * n_in + i + 1), 1.0);
       out.x.push_back(static_cast<float>(m.input_mean[i] + (2 * u - 1) * m.input_std[i]));
     }
-  }
   std::tie(out.y, out.j) = evaluate(EmulatorOperators<double>(network), out.rows, out.x);
   return out;
 }

@@ -37,9 +37,8 @@ void write_h5model(const std::filesystem::path& path, const Emulator& network, c
     file.set_attribute("/", "version", kVersion);
     save_emulator_metadata(file, network.arch(), network.moments(), metadata);
     for (const NamedArray& tensor : weights) write_tensor(file, "/weights/" + tensor.name, tensor);
-    for (const NamedArray& tensor : selftest_of(selftest, network.arch())) {
+    for (const NamedArray& tensor : selftest_of(selftest, network.arch()))
       write_tensor(file, "/selftest/" + tensor.name.substr(tensor.name.find('.') + 1), tensor);
-    }
     seal_contents(file);
     file.close();
     append_end_mark(temporary);

@@ -131,9 +131,8 @@ class GraphReader {
 
   Form linear(const Node& node, Constant w, const std::vector<double>& bias) {
     const Form& from = form(node, 0);
-    if (std::ssize(bias) != w.shape[0] && !bias.empty()) {
+    if (std::ssize(bias) != w.shape[0] && !bias.empty())
       refuse(node, "a bias of ", bias.size(), " values for ", w.shape[0], " outputs");
-    }
     State state;
     state.kind = State::Kind::linear;
     const bool first = from.kind == Form::Kind::plain && states_[from.state].kind == State::Kind::input;

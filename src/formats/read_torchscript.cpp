@@ -419,9 +419,8 @@ class TorchScriptReader {
   Value folded(char op, const std::vector<std::string>& inputs) {
     const Constant &a = file_.constants[inputs[0]], &b = file_.constants[inputs[1]];
     const bool left = a.values.size() >= b.values.size();
-    if (a.values.empty() || b.values.empty() || (left ? b : a).values.size() != 1) {
+    if (a.values.empty() || b.values.empty() || (left ? b : a).values.size() != 1)
       if (a.shape != b.shape || a.values.empty()) refuse("constants of different shapes");
-    }
     Constant out = left ? a : b;
     out.wide = a.wide || b.wide;
     for (std::size_t i = 0; i < out.values.size(); ++i) {
@@ -438,11 +437,10 @@ class TorchScriptReader {
 
   /// Our own description in `meta`, or the lists of names.
   void describe(const Object& top) {
-    if (const Object* meta = attribute(top, "meta")) {
+    if (const Object* meta = attribute(top, "meta"))
       for (const auto& [key, value] : untagged(*meta).entries)
         if (key->is(Object::Kind::text) && value->is(Object::Kind::text))
           file_.metadata.emplace_back(key->text, value->text);
-    }
     for (const char* key : {"input_names", "output_names"}) {
       const Object* names = attribute(top, key);
       if (names == nullptr) continue;

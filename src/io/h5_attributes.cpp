@@ -54,33 +54,6 @@ std::string kind_of(const Found& found) {
                              : join("a list of ", found.shape[0], " ", kMany[kind]);
 }
 
-}  // namespace
-
-bool H5File::has_attribute(const std::string& object, const std::string& attribute) const {
-  const h5::LibraryLock lock;
-  if (!has(object)) return false;
-  const hid_t id = open_object(*handle_, object, *this);
-  const bool found = H5Aexists(id, attribute.c_str()) > 0;
-  H5Eclear2(H5E_DEFAULT);
-  return found;
-}
-
-std::vector<std::string> H5File::attributes(const std::string& object) const {
-  const h5::LibraryLock lock;
-  const hid_t id = open_object(*handle_, object, *this);
-  std::vector<std::string> names;
-  const auto keep = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
-    static_cast<std::vector<std::string>*>(out)->emplace_back(name);
-    return 0;
-  };
-  hsize_t position = 0;
-  require_data(H5Aiterate2(id, H5_INDEX_NAME, H5_ITER_NATIVE, &position, keep, &names) >= 0,
-               "listing the attributes of ", h5::quoted(object, *this), ": ", h5::kReason);
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-namespace {
 /// `what` names the attribute in messages; `handle` is an H5File::Handle.
 Found read_attribute(auto& handle, const H5File& file, const std::string& object, const std::string& attribute,
                      const std::string& what) {
@@ -119,19 +92,73 @@ template <class T>
 std::optional<T> convert(const Found& found, std::int64_t count) {
   if (found.shape.size() > 1 || (count >= 0 && !found.shape.empty() && found.shape[0] != count)) return {};
   if (const T* value = std::get_if<T>(&found.value)) return *value;
-  if constexpr (std::is_same_v<T, double>) {
+  if constexpr (std::is_same_v<T, double>)
     if (const auto* integer = std::get_if<std::int64_t>(&found.value)) return static_cast<double>(*integer);
-  }
-  if constexpr (std::is_same_v<T, std::vector<double>>) {
+  if constexpr (std::is_same_v<T, std::vector<double>>)
     if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&found.value))
       return T(integers->begin(), integers->end());
-  }
-  if constexpr (!std::is_arithmetic_v<T> && !std::is_same_v<T, std::string>) {
+  if constexpr (!std::is_arithmetic_v<T> && !std::is_same_v<T, std::string>)
     if (!found.shape.empty() && found.shape[0] == 0) return T{};
-  }
   return {};
 }
+
+/// An attribute about to be written: its type, its extent and its bytes.
+struct Encoded {
+  h5::Id type, space;
+  std::string bytes;
+};
+
+template <class T>
+Encoded encode(std::span<const T> values, bool scalar) {
+  Encoded out;
+  const hsize_t extent = values.size();
+  out.space = h5::Id(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr), H5Sclose);
+  if constexpr (std::is_same_v<T, std::string>) {
+    out.type = h5::string_type(h5::longest(values));
+    out.bytes = h5::padded(values, h5::longest(values));
+  } else {
+    out.type = h5::Id(H5Tcopy(h5::native_type(h5_type_of<T>::value)), H5Tclose);
+    out.bytes.assign(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  }
+  return out;
+}
+
+struct Encoder {
+  template <class T>
+  Encoded operator()(const T& value) const {
+    return encode(std::span<const T>(&value, 1), true);
+  }
+  template <class T>
+  Encoded operator()(const std::vector<T>& values) const {
+    return encode(std::span<const T>(values), false);
+  }
+};
+
 }  // namespace
+
+bool H5File::has_attribute(const std::string& object, const std::string& attribute) const {
+  const h5::LibraryLock lock;
+  if (!has(object)) return false;
+  const hid_t id = open_object(*handle_, object, *this);
+  const bool found = H5Aexists(id, attribute.c_str()) > 0;
+  H5Eclear2(H5E_DEFAULT);
+  return found;
+}
+
+std::vector<std::string> H5File::attributes(const std::string& object) const {
+  const h5::LibraryLock lock;
+  const hid_t id = open_object(*handle_, object, *this);
+  std::vector<std::string> names;
+  const auto keep = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
+    static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+    return 0;
+  };
+  hsize_t position = 0;
+  require_data(H5Aiterate2(id, H5_INDEX_NAME, H5_ITER_NATIVE, &position, keep, &names) >= 0,
+               "listing the attributes of ", h5::quoted(object, *this), ": ", h5::kReason);
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 H5Value H5File::attribute(const std::string& object, const std::string& attribute) const {
   const h5::LibraryLock lock;
@@ -175,48 +202,13 @@ std::vector<std::string> H5File::text_list(const std::string& object, const std:
                                                    count);
 }
 
-namespace {
-/// An attribute about to be written: its type, its extent and its bytes.
-struct Encoded {
-  h5::Id type, space;
-  std::string bytes;
-};
-
-template <class T>
-Encoded encode(std::span<const T> values, bool scalar) {
-  Encoded out;
-  const hsize_t extent = values.size();
-  out.space = h5::Id(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr), H5Sclose);
-  if constexpr (std::is_same_v<T, std::string>) {
-    out.type = h5::string_type(h5::longest(values));
-    out.bytes = h5::padded(values, h5::longest(values));
-  } else {
-    out.type = h5::Id(H5Tcopy(h5::native_type(h5_type_of<T>::value)), H5Tclose);
-    out.bytes.assign(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  }
-  return out;
-}
-
-struct Encoder {
-  template <class T>
-  Encoded operator()(const T& value) const {
-    return encode(std::span<const T>(&value, 1), true);
-  }
-  template <class T>
-  Encoded operator()(const std::vector<T>& values) const {
-    return encode(std::span<const T>(values), false);
-  }
-};
-}  // namespace
-
 void H5File::set_attribute(const std::string& object, const std::string& attribute, const H5Value& value) {
   const h5::LibraryLock lock;
   const std::string what = quoted_attribute(attribute, object, *this);
   const hid_t owner = open_object(*handle_, object, *this);
   auto& known = written_object(*handle_, object, *this).attributes;
-  if (known.contains(attribute)) {
+  if (known.contains(attribute))
     require(H5Adelete(owner, attribute.c_str()) >= 0, "replacing ", what, ": ", h5::kReason);
-  }
   const Encoded encoded = std::visit(Encoder{}, value);
   const h5::Id id(H5Acreate2(owner, attribute.c_str(), encoded.type, encoded.space, H5P_DEFAULT, H5P_DEFAULT),
                   H5Aclose);

@@ -28,6 +28,46 @@ bool has_library() {
   return H5open != nullptr && H5get_libversion(&major, &minor, &release) >= 0 && major == H5_VERS_MAJOR &&
          minor == H5_VERS_MINOR;
 }
+
+enum class Link { hard, missing, other };
+
+/// Follows `object` from the root. `reached` receives the first path element that is missing or not a hard link.
+Link follow(hid_t file, const std::string& object, std::string& reached) {
+  const std::string full = absolute(object);
+  for (std::size_t end = 0; end < full.size() && full != "/";) {
+    end = std::min(full.find('/', end + 1), full.size());
+    reached = full.substr(0, end);
+    H5L_info_t link{};  // fails also below an object that is no group
+    if (H5Lget_info(file, reached.c_str(), &link, H5P_DEFAULT) < 0) return Link::missing;
+    if (link.type != H5L_TYPE_HARD) return Link::other;
+  }
+  return Link::hard;
+}
+
+bool is_plain_integer(hid_t type) {
+  const std::size_t size = H5Tget_size(type);
+  const H5T_order_t order = H5Tget_order(type);
+  return (size == 1 || size == 2 || size == 4 || size == 8) && (order == H5T_ORDER_LE || order == H5T_ORDER_BE) &&
+         H5Tget_precision(type) == 8 * size && H5Tget_offset(type) == 0;
+}
+
+bool is_ieee_float(hid_t type) {
+  for (const hid_t known : {H5T_IEEE_F32LE, H5T_IEEE_F64LE, H5T_IEEE_F32BE, H5T_IEEE_F64BE})
+    if (H5Tequal(type, known) > 0) return true;
+  std::size_t sign = 0, exponent = 0, exponent_size = 0, mantissa = 0, mantissa_size = 0;
+  return H5Tget_size(type) == 2 &&
+         H5Tget_fields(type, &sign, &exponent, &exponent_size, &mantissa, &mantissa_size) >= 0 && sign == 15 &&
+         exponent == 10 && exponent_size == 5 && mantissa == 0 && mantissa_size == 10;
+}
+
+H5Type classify_integer(hid_t type, const std::string& what) {
+  require_data(is_plain_integer(type), "reading ", what, ": an integer type of ", H5Tget_size(type),
+               " bytes that is not plain; store 8, 16, 32 or 64 bits");
+  const std::size_t size = H5Tget_size(type);
+  const bool is_signed = H5Tget_sign(type) != H5T_SGN_NONE;
+  if (size == 1 && !is_signed) return H5Type::u8;
+  return size < 4 || (size == 4 && is_signed) ? H5Type::i32 : H5Type::i64;
+}
 }  // namespace
 
 LibraryLock::LibraryLock() {
@@ -77,23 +117,6 @@ std::string quoted(const std::string& object, const H5File& file) {
   return "'" + absolute(object) + "' of '" + file.path().string() + "'";
 }
 
-namespace {
-enum class Link { hard, missing, other };
-
-/// Follows `object` from the root. `reached` receives the first path element that is missing or not a hard link.
-Link follow(hid_t file, const std::string& object, std::string& reached) {
-  const std::string full = absolute(object);
-  for (std::size_t end = 0; end < full.size() && full != "/";) {
-    end = std::min(full.find('/', end + 1), full.size());
-    reached = full.substr(0, end);
-    H5L_info_t link{};  // fails also below an object that is no group
-    if (H5Lget_info(file, reached.c_str(), &link, H5P_DEFAULT) < 0) return Link::missing;
-    if (link.type != H5L_TYPE_HARD) return Link::other;
-  }
-  return Link::hard;
-}
-}  // namespace
-
 H5O_type_t object_type(hid_t file, const std::string& object) {
   const Id id(H5Oopen(file, absolute(object).c_str(), H5P_DEFAULT), H5Oclose);
   if (!id.valid()) return H5O_TYPE_UNKNOWN;
@@ -141,34 +164,6 @@ std::size_t size_of(H5Type type) {
   return kByType[static_cast<std::size_t>(type)];
 }
 
-namespace {
-bool is_plain_integer(hid_t type) {
-  const std::size_t size = H5Tget_size(type);
-  const H5T_order_t order = H5Tget_order(type);
-  return (size == 1 || size == 2 || size == 4 || size == 8) && (order == H5T_ORDER_LE || order == H5T_ORDER_BE) &&
-         H5Tget_precision(type) == 8 * size && H5Tget_offset(type) == 0;
-}
-
-bool is_ieee_float(hid_t type) {
-  for (const hid_t known : {H5T_IEEE_F32LE, H5T_IEEE_F64LE, H5T_IEEE_F32BE, H5T_IEEE_F64BE}) {
-    if (H5Tequal(type, known) > 0) return true;
-  }
-  std::size_t sign = 0, exponent = 0, exponent_size = 0, mantissa = 0, mantissa_size = 0;
-  return H5Tget_size(type) == 2 &&
-         H5Tget_fields(type, &sign, &exponent, &exponent_size, &mantissa, &mantissa_size) >= 0 && sign == 15 &&
-         exponent == 10 && exponent_size == 5 && mantissa == 0 && mantissa_size == 10;
-}
-
-H5Type classify_integer(hid_t type, const std::string& what) {
-  require_data(is_plain_integer(type), "reading ", what, ": an integer type of ", H5Tget_size(type),
-               " bytes that is not plain; store 8, 16, 32 or 64 bits");
-  const std::size_t size = H5Tget_size(type);
-  const bool is_signed = H5Tget_sign(type) != H5T_SGN_NONE;
-  if (size == 1 && !is_signed) return H5Type::u8;
-  return size < 4 || (size == 4 && is_signed) ? H5Type::i32 : H5Type::i64;
-}
-}  // namespace
-
 H5Type classify(hid_t type, const std::string& what) {
   switch (H5Tget_class(type)) {
     case H5T_INTEGER:
@@ -205,10 +200,9 @@ std::vector<std::int64_t> extents(hid_t space, const std::string& what) {
 std::int64_t count(const std::vector<std::int64_t>& shape, const std::string& what) {
   std::int64_t n = 1;
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
-  for (const std::int64_t extent : shape) {
+  for (const std::int64_t extent : shape)
     require_data(extent > 0 && !__builtin_mul_overflow(n, extent, &n) && n < (std::int64_t{1} << 56), "reading ", what,
                  ": ", shape_text(shape), " is not a possible shape");
-  }
   return n;
 }
 

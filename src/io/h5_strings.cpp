@@ -142,9 +142,8 @@ std::vector<std::string> strings(const std::filesystem::path& path, std::int64_t
   for (std::size_t i = 0; i < out.size(); ++i) {
     std::string_view field(bytes.data() + i * size, size);
     if (const auto end = field.find('\0'); end != std::string_view::npos) field = field.substr(0, end);
-    if (H5Tget_strpad(file_type) == H5T_STR_SPACEPAD) {
+    if (H5Tget_strpad(file_type) == H5T_STR_SPACEPAD)
       while (!field.empty() && field.back() == ' ') field.remove_suffix(1);
-    }
     out[i] = field;
   }
   return out;

@@ -3,7 +3,6 @@
 #include <cctype>
 #include <string>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/file_kind.hpp"
 

@@ -195,7 +195,7 @@ NamedArrays from_public(NamedArrays arrays, NameRules rules) {
 }
 
 NamedArrays without_prefixes(NamedArrays arrays) {
-  for (NamedArray& array : arrays.arrays) {
+  for (NamedArray& array : arrays.arrays)
     for (bool again = true; again;) {
       again = false;
       for (const std::string_view prefix : {"module.", "_orig_mod.", "model.inner."}) {
@@ -204,7 +204,6 @@ NamedArrays without_prefixes(NamedArrays arrays) {
         again = true;
       }
     }
-  }
   sort(arrays);
   return arrays;
 }

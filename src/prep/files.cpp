@@ -19,9 +19,8 @@ std::string sha256_of(const std::filesystem::path& path) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   require(context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1, "starting SHA-256 failed");
   std::vector<char> block(1 << 20);
-  while (in.read(block.data(), static_cast<std::streamsize>(block.size())) || in.gcount() > 0) {
+  while (in.read(block.data(), static_cast<std::streamsize>(block.size())) || in.gcount() > 0)
     EVP_DigestUpdate(context.get(), block.data(), static_cast<std::size_t>(in.gcount()));
-  }
   require_usage(!in.bad(), "reading '", path.string(), "': ", std::strerror(errno));
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned size = 0;

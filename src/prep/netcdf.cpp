@@ -124,7 +124,7 @@ class Decoder {
     const bool integers = type != NC_FLOAT && type != NC_DOUBLE;
     const bool unpacks = integers && (scale.real() || offset.real());
     const Numbers fill = attribute("_FillValue"), other = attribute("missing_value");
-    for (const Numbers& missing : {fill, other}) {
+    for (const Numbers& missing : {fill, other})
       for (const double value : missing.values) {
         missing_.push_back(stored(value));
         // A real number on packed integers may be meant in unpacked units.
@@ -132,7 +132,6 @@ class Decoder {
         if (const auto f32 = static_cast<float>(value); type == NC_DOUBLE && static_cast<double>(f32) == value)
           missing_f32_.push_back(f32);
       }
-    }
     // The library fills what is never written, whatever else missing_value marks.
     if (const auto written = default_fill(type); written && fill.values.empty()) missing_.push_back(stored(*written));
     const auto bound = [&](const Numbers& found, std::size_t at, double sign) {
@@ -251,10 +250,9 @@ std::string NcFile::suggestion(const std::string& variable) const {
 
 NcVariable NcFile::describe(const std::string& variable) const {
   const Place place = find(variable);
-  if (place.variable < 0) {
+  if (place.variable < 0)
     throw Error(Fault::data,
                 join("reading ", quoted(variable, path_), ": there is no such variable", suggestion(variable)));
-  }
   const std::string doing = "describing " + quoted(variable, path_);
   int axes = 0;
   check(nc_inq_varndims(place.group, place.variable, &axes), doing);

@@ -28,9 +28,8 @@ void check_ranges(const std::string& dataset, const std::vector<T>& values, cons
     const Wide low = static_cast<Wide>(least) - static_cast<Wide>(1e-3),
                high = static_cast<Wide>(most) + static_cast<Wide>(1e-3);
     std::size_t bad = 0, first = 0;
-    for (std::size_t i = c; i < values.size(); i += columns.size()) {
+    for (std::size_t i = c; i < values.size(); i += columns.size())
       if ((values[i] < low || values[i] > high) && bad++ == 0) first = i;
-    }
     if (bad > 0)
       problems.push_back(join(dataset, *column == 0 ? "" : " column ", column, " row ", first / columns.size(), ": ",
                               static_cast<Wide>(values[first]), ", must be ", most == Range().most ? ">= " : "", least,

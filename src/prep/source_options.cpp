@@ -3,16 +3,13 @@
 #include <filesystem>
 #include <iostream>
 
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/io/interaction_file.hpp"
 
 namespace lockstep::prep {
 
 SourceOptions::SourceOptions(Options& options, Input kind) {
-  if (kind == Input::files) {
+  if (kind == Input::files)
     options.add("input,i=FILE,...", &input, {}, "files or quoted patterns, concatenated in this order").required();
-  }
   options.add("output,o=FILE.h5", &output, "", "prepared file; replaced only when the new one is complete").required();
   options.add("strict", &strict, false, "take every warning about the raw data for an error, and write nothing");
   options.add("quiet", &quiet, false, "print nothing but warnings and errors");

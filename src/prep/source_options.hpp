@@ -3,12 +3,16 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/files.hpp"
+#include "lockstep/prep/source.hpp"
 #include "lockstep/prep/summary.hpp"
 
 namespace lockstep {
-class Options;
 struct InteractionOptions;
-}  // namespace lockstep
+}
 
 namespace lockstep::prep {
 

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"

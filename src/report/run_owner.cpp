@@ -44,9 +44,8 @@ std::string slurm_start() {
 /// Two lines: one for people, one for life_of().
 std::string description_of_this_run() {
   std::string job;
-  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE"}) {
+  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE"})
     if (const char* value = std::getenv(name); value != nullptr && job.empty()) job = join(", job ", value);
-  }
   return join("process ", ::getpid(), " on ", host_name(), job, ", since ", local_time(), "\n", ::getpid(), " ",
               process_started(::getpid()), " ", process_table(), slurm_start(), "\n");
 }

@@ -183,9 +183,8 @@ class CpuStep {
       if (!failed_.load(std::memory_order_relaxed)) after(thread, omp_get_num_threads());
     }
     if (!failed_.load(std::memory_order_relaxed)) return;
-    for (std::exception_ptr& error : errors_) {
+    for (std::exception_ptr& error : errors_)
       if (error) std::rethrow_exception(std::exchange(error, nullptr));
-    }
   }
 
   /// Default mode: one gradient buffer per thread.

@@ -31,9 +31,8 @@ StepExtras decode(const T* in) {
   StepExtras extras;
   extras.loss = static_cast<double>(in[0]) + static_cast<double>(in[1]);
   extras.weight = static_cast<double>(in[2]) * kWeightUnit + static_cast<double>(in[3]);
-  for (int bit = 0; bit < 8; ++bit) {
+  for (int bit = 0; bit < 8; ++bit)
     if (in[4 + bit] > 0) extras.flags |= 1u << bit;
-  }
   return extras;
 }
 
@@ -53,12 +52,11 @@ std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucke
     buckets.push_back({0, begin});
   else
     begin = 0;
-  for (auto p = params.all().rbegin(); p != params.all().rend() && p->offset >= begin; ++p) {
+  for (auto p = params.all().rbegin(); p != params.all().rend() && p->offset >= begin; ++p)
     if (end - p->offset >= enough) {
       buckets.push_back({p->offset, end});
       end = p->offset;
     }
-  }
   if (end > begin || buckets.empty()) buckets.push_back({begin, end});
   return buckets;
 }
@@ -112,12 +110,11 @@ void GradSync<T>::ready(int thread, const Param& param) {
 template <class T>
 void GradSync<T>::ready_all(int thread) {
   std::vector<std::int64_t>& missing = missing_[thread];
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
     if (missing[b] > 0 || params_in_[b] == 0) {
       missing[b] = 0;
       complete(thread, b);
     }
-  }
 }
 
 template <class T>

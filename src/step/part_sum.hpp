@@ -276,7 +276,7 @@ class PartSum {
     std::int64_t at = kExtras;
     for (const FlatRange& run : dense_) at += run.count();
     auto rows = bitmaps_.begin();
-    for (Table& table : nonzero_.tables()) {
+    for (Table& table : nonzero_.tables())
       for (std::size_t w = 0; w < table.rows.size(); ++w, ++rows) {
         set_rows(table, w, *rows);
         for_each_bit(w, *rows, [&](std::int64_t row) {
@@ -284,7 +284,6 @@ class PartSum {
           at += table.columns;
         });
       }
-    }
     packed_.resize(at);
   }
 

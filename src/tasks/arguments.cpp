@@ -4,17 +4,13 @@
 #include <filesystem>
 #include <map>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/weights.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/ensemble.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
 
@@ -144,9 +140,8 @@ void take_stored_configuration(RunConfig& config, const Options& given, const Ch
   add_options(options, stored, config.model_kind);
   options.parse_ini(checkpoint.config(), checkpoint.path().string());
   std::string mine;
-  for (const std::string& key : given.keys()) {
+  for (const std::string& key : given.keys())
     if (given.given(key)) mine += ini_line(key, given.value(key));
-  }
   stored.data.stage.clear();  // these two belong to the allocation of the training
   stored.data.layout = "auto";
   if (!mine.empty()) options.parse_ini(mine, "command line");

@@ -11,9 +11,7 @@
 #include <set>
 
 #include "lockstep/base/build_info.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -252,12 +250,11 @@ class JsonWriter final : public LineWriter {
   }
   template <class T>
   void append_value(T value) {
-    if constexpr (std::is_floating_point_v<T>) {
+    if constexpr (std::is_floating_point_v<T>)
       if (!std::isfinite(value)) {
         text_ += "null";
         return;
       }
-    }
     append_number(text_, value);
   }
   /// The values from `at` on, as an array of these extents.

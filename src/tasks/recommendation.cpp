@@ -6,9 +6,7 @@
 #include <limits>
 
 #include "lockstep/base/consecutive.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/ops/row_scores.hpp"
 #include "lockstep/ops/top_items.hpp"

@@ -10,7 +10,6 @@
 
 #include "lockstep/nn/tape.hpp"
 #include "lockstep/tasks/prediction_file.hpp"
-#include "lockstep/train/run_config.hpp"
 #include "tasks/id_table.hpp"
 
 namespace lockstep {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <concepts>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/tasks/emulator/emulator_config.hpp"
 #include "lockstep/tasks/har/har_config.hpp"
@@ -12,29 +10,17 @@
 #include "lockstep/tasks/kgat/kgat_config.hpp"
 #include "lockstep/tasks/sequences/sequence_config.hpp"
 #include "lockstep/train/ensemble.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
 
 // Prediction, verification and exchange of weights are defined in each kind's folder, in <kind>_predict.cpp,
 // <kind>_verify.cpp and <kind>_exchange.cpp.
-int predict_emulator(World&, const Args&);
-int predict_har(World&, const Args&);
-int predict_hrm(World&, const Args&);
-int predict_kgat(World&, const Args&);
-int predict_sequence(World&, const Args&);
-void verify_emulator(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
-void verify_har(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
-void verify_hrm(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
-void verify_kgat(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
-void verify_sequence(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
-
-WeightExchange exchange_bprmf();
-WeightExchange exchange_emulator();
-WeightExchange exchange_har();
-WeightExchange exchange_hrm();
-WeightExchange exchange_kgat();
-WeightExchange exchange_sequence();
+using Predict = int(World&, const Args&);
+Predict predict_emulator, predict_har, predict_hrm, predict_kgat, predict_sequence;
+using Verify = void(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
+Verify verify_emulator, verify_har, verify_hrm, verify_kgat, verify_sequence;
+using Exchange = WeightExchange();
+Exchange exchange_bprmf, exchange_emulator, exchange_har, exchange_hrm, exchange_kgat, exchange_sequence;
 
 namespace {
 

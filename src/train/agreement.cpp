@@ -7,7 +7,6 @@
 #include <map>
 #include <vector>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/train/trainer.hpp"
 
@@ -37,9 +36,8 @@ std::string program_hash() {
   if (!in) return "unknown";
   std::vector<char> block(std::size_t{1} << 20);
   std::uint64_t hash = 0;
-  while (in.read(block.data(), static_cast<std::streamsize>(block.size())), in.gcount() > 0) {
+  while (in.read(block.data(), static_cast<std::streamsize>(block.size())), in.gcount() > 0)
     hash = hash64(block.data(), static_cast<std::size_t>(in.gcount()), hash);
-  }
   return hex64(hash);
 }
 

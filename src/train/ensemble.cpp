@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"

@@ -39,9 +39,7 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
   std::vector<double> each;  // the sums of this rank's samples
   if (samples != nullptr) each.resize((first_of(mine.end) - first_of(mine.begin)) * sums);
   std::vector<std::span<double>> local;
-  for (std::int64_t i = 0; i < mine.count(); ++i) {
-    local.push_back(std::span(storage).subspan(i * sums, sums));
-  }
+  for (std::int64_t i = 0; i < mine.count(); ++i) local.push_back(std::span(storage).subspan(i * sums, sums));
   const Device device = model.params().device();
   if (device.is_cuda()) threads = 1;  // one thread keeps a GPU busy
   std::deque<Arena> arenas;

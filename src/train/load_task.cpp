@@ -1,6 +1,5 @@
 #include <exception>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/train/agreement.hpp"

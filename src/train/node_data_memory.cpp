@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <deque>
 
-#include "lockstep/comm/world.hpp"
-#include "lockstep/data/data_memory.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep {

@@ -114,13 +114,12 @@ Profiler::Profiler(World& world, int threads, Device device, DType dtype)
     if (nodes[r] != nodes[0] && place.try_emplace(nodes[r], first_ranks.size()).second)
       first_ranks.push_back(static_cast<int>(r));
   const std::vector<ClockOffset> measured = compare_clocks(comm, first_ranks, profile::now_ns);
-  if (world.rank() == 0) {
+  if (world.rank() == 0)
     for (std::size_t r = 0; r < nodes.size(); ++r) {
       const ClockOffset offset = nodes[r] == nodes[0] ? ClockOffset{} : measured[place.at(nodes[r])];
       offsets_.push_back(offset);
       ranks_.push_back({hosts[r], 1e-9 * static_cast<double>(offset.error_ns)});
     }
-  }
   comm.barrier("begin of the profile");
   profile::start();
 }

@@ -5,9 +5,7 @@
 #include <filesystem>
 #include <set>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {

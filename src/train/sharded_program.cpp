@@ -5,7 +5,6 @@
 #include <functional>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
@@ -152,9 +151,8 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
     update(state, batch, sums, lr, average, result);
     phase.end();
   }
-  if (!std::exchange(logged_, true)) {
+  if (!std::exchange(logged_, true))
     if (const std::string rows = step_.row_choice(); !rows.empty()) log::info("gradients of tables: ", rows);
-  }
   result.row_decisions = step_.row_decisions();
   return result;
 }

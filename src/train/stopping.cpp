@@ -4,8 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "lockstep/base/error.hpp"
-
 namespace lockstep {
 
 namespace {
@@ -25,9 +23,8 @@ std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState&
   if (rules.rule != "train_loss" || state.epoch % kEvery != 0) return "";
   std::vector<double> losses;  // of whole epochs: evaluations within an epoch have separate records
   const std::vector<double>&all = state.history.series("loss"), &epochs = state.history.series("epoch");
-  for (std::size_t i = 0; i < all.size(); ++i) {
+  for (std::size_t i = 0; i < all.size(); ++i)
     if (epochs.empty() || epochs[i] == std::floor(epochs[i])) losses.push_back(all[i]);
-  }
   const auto loss = [&](std::int64_t k) { return losses[k * kEvery - 1]; };  // k from 1
   std::int64_t count = 0;
   for (std::int64_t k = 3; k * kEvery <= std::ssize(losses); ++k) {
@@ -51,24 +48,21 @@ void note_score(TrainState& state, double value, bool larger_is_better, double l
 
 std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state) {
   if (rules.rule != "val") return "";
-  if (rules.patience > 0 && state.since_best >= rules.patience) {
+  if (rules.patience > 0 && state.since_best >= rules.patience)
     return join("no improvement in ", state.since_best, " evaluations (stop.patience)");
-  }
   if (rules.tolerance > 0 && state.epoch >= rules.min_epochs) {
     const double change = spread(state.history.known(kValidationLoss), rules.window);
-    if (change < rules.tolerance) {
+    if (change < rules.tolerance)
       return join("the validation loss changed by a fraction of ", change, " in ", rules.window,
                   " evaluations (stop.tolerance)");
-    }
   }
   if (rules.jacobian_tolerance > 0 && state.epoch >= rules.jacobian_min_epochs) {
     std::vector<double> values = state.history.known(kMeanAbsGradient);
     if (values.empty()) values = state.history.known(kFrobeniusNorm);
     const double change = spread(values, rules.jacobian_window);
-    if (change < rules.jacobian_tolerance) {
+    if (change < rules.jacobian_tolerance)
       return join("the sensitivities changed by a fraction of ", change, " in ", rules.jacobian_window,
                   " computations (stop.jacobian_tolerance)");
-    }
   }
   return "";
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
@@ -341,9 +340,8 @@ Evaluation Trainer::Impl::evaluate_average(Split split, std::int64_t most_sample
   change.unlock();
   state.evaluation_seconds = found.seconds;
   interval.evaluate += found.seconds;
-  if (found.metrics.empty()) {
+  if (found.metrics.empty())
     if (signals->received() != 0) stopped_by = signals->name();
-  }
   return found;
 }
 

@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"

@@ -1,6 +1,5 @@
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/ops/isa.hpp"

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <span>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/process.hpp"
 #include "lockstep/base/profile.hpp"
@@ -174,10 +173,9 @@ void Trainer::Impl::log_interval() {
   settle(UpTo::outcomes);
   require_run_directory();
   std::vector<Metric> metrics = program->interval_metrics();
-  if (interval.scaled) {
+  if (interval.scaled)
     metrics.insert(metrics.begin(),
                    {{"loss_scale", state.loss_scale.value}, {"skipped_steps", static_cast<double>(interval.skipped)}});
-  }
   if (interval.steps > 0)
     metrics.insert(metrics.begin(), {"loss_unweighted", interval.batch_means / static_cast<double>(interval.steps)});
   StepRecord record{.step = state.step,
@@ -286,9 +284,8 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
     auto [title, svg] = model.picture();
     if (!svg.empty()) log->add(ReportPicture{std::move(title), std::move(svg)});
   }
-  if (std::filesystem::exists(folder->best_file())) {
+  if (std::filesystem::exists(folder->best_file()))
     log->made(folder->best_file(), join("weights of the best evaluation, after ", best_moment()));
-  }
   report_time();
   if (!config.is_trial())
     log->made(folder->final_file(), "final weights, with everything that a run needs to continue");

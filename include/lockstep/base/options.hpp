@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "lockstep/base/error.hpp"
+
 namespace lockstep {
 
 /// A condition on a value, with the text of its error message: "must be > 0".
@@ -157,6 +159,8 @@ class Options {
   /// Replaces the default of a key, for example by the learning rate of a model's paper.
   /// errors   Error (internal): unknown key, or a value that the option does not accept
   void set_default(const std::string& key, const std::string& value);
+  /// The same for several keys, as in "optim.lr = 0.001".
+  void set_defaults(const std::vector<std::string>& assignments);
   /// Adds words without dashes: at least `least` and at most `most` of them.
   void positional(std::string name, std::vector<std::string>* target, std::string help, std::size_t least = 0,
                   std::size_t most = std::numeric_limits<std::size_t>::max());

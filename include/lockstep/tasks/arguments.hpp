@@ -3,12 +3,12 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/world.hpp"
+#include "lockstep/train/run_config.hpp"
+
 namespace lockstep {
 
 class CheckpointReader;
-class Options;
-class World;
-struct RunConfig;
 
 /// The words after the command's name.
 using Args = std::vector<std::string>;

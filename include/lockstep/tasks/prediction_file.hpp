@@ -6,7 +6,6 @@
 #include <variant>
 #include <vector>
 
-#include "lockstep/comm/world.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/tasks/arguments.hpp"
 

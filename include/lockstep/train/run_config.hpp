@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/options.hpp"
 #include "lockstep/data/data_layout.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
@@ -12,8 +13,6 @@
 #include "lockstep/train/task_config.hpp"
 
 namespace lockstep {
-
-class Options;
 
 /// The configuration of a run, one struct per section of the INI file. add_options() has names, defaults, ranges and
 /// help.

@@ -9,13 +9,13 @@
 
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/train/profiler.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep {
 
-class DataMemory;
 class ProofChain;
 class RunLog;
 

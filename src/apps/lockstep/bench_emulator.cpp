@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "apps/lockstep/measure_step.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/data/data_memory.hpp"

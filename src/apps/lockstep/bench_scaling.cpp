@@ -4,7 +4,6 @@
 #include <numeric>
 #include <vector>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 

@@ -10,12 +10,7 @@
 
 #include "apps/lockstep/import.hpp"
 #include "apps/lockstep/nested_runs.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/train/run_config.hpp"
-
-namespace lockstep {
-class DataMemory;
-}  // namespace lockstep
+#include "lockstep/data/data_memory.hpp"
 
 namespace lockstep::apps {
 

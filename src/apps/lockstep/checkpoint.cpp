@@ -5,13 +5,9 @@
 #include <set>
 
 #include "apps/lockstep/commands.hpp"
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/proof/proof.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
 
@@ -103,9 +99,8 @@ std::string difference_of_configurations(const CheckpointReader& a, const Checkp
 int diff(const std::string& left, const std::string& right, const std::string& group) {
   const CheckpointReader a(left), b(right);
   std::set<std::string> names;
-  for (const CheckpointReader* r : {&a, &b}) {
+  for (const CheckpointReader* r : {&a, &b})
     for (std::string& name : r->arrays(group)) names.insert(std::move(name));
-  }
   require_usage(!names.empty(), "option under = ", group, ": neither checkpoint holds such a group");
   std::size_t different = 0;
   for (const std::string& name : names) {

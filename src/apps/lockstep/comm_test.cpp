@@ -10,15 +10,11 @@
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/measure_step.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/data/data_memory.hpp"
 #include "lockstep/doctor/communication_check.hpp"
 #include "lockstep/doctor/doctor.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_system.hpp"
 #include "lockstep/step/scaling.hpp"
-#include "lockstep/train/run_config.hpp"
 #include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
 
@@ -121,13 +117,12 @@ nlohmann::ordered_json comm_share_json(const CommShare& share) {
   json["alpha_s"] = share.cost.alpha_s;
   json["bytes_per_s"] = share.cost.beta_s > 0 ? 1 / share.cost.beta_s : 0;
   json["recommended_bucket_bytes"] = share.choices[share.best].bucket_bytes;
-  for (const CommShare::Choice& c : share.choices) {
+  for (const CommShare::Choice& c : share.choices)
     json["expected"].push_back({{"bucket_bytes", c.bucket_bytes},
                                 {"messages", c.messages},
                                 {"communication_s", c.step.communication_s},
                                 {"exposed_s", c.step.exposed_s},
                                 {"exposed_share", c.step.exposed_s / c.step.step_s}});
-  }
   return json;
 }
 

@@ -1,37 +1,24 @@
 #pragma once
 #include <span>
 
+#include "lockstep/base/text.hpp"
 #include "lockstep/tasks/arguments.hpp"
 
 namespace lockstep::apps {
 
-/// A command of the program. run_<name>() in <name>.cpp builds its option table, parses the arguments, does the work
-/// and returns the exit code. It throws errors; main() prints them once and converts them to exit codes.
+/// Builds its option table, parses the arguments, does the work and returns the exit code. Throws errors; main() prints
+/// them once and converts them to exit codes.
+using CommandFunction = int(World& world, const Args& args);
+/// A command of the program: run_<name>() in <name>.cpp.
 struct Command {
   const char* name;
   const char* summary;  ///< one line, as `lockstep help` shows it
-  int (*run)(World&, const Args&);
+  CommandFunction* run;
 };
 /// All commands, in the order of the help.
 std::span<const Command> commands();
 
-int run_checkpoint(World& world, const Args& args);
-int run_compare(World& world, const Args& args);
-int run_eval(World& world, const Args& args);
-int run_bench(World& world, const Args& args);
-int run_folds(World& world, const Args& args);
-int run_help(World& world, const Args& args);
-int run_plan(World& world, const Args& args);
-int run_replay(World& world, const Args& args);
-int run_status(World& world, const Args& args);
-int run_sweep(World& world, const Args& args);
-int run_train(World& world, const Args& args);
-int run_verify(World& world, const Args& args);
-int run_import(World& world, const Args& args);
-int run_info(World& world, const Args& args);
-int run_jacobian(World& world, const Args& args);
-int run_predict(World& world, const Args& args);
-int run_comm_test(World& world, const Args& args);
-int run_export(World& world, const Args& args);
+CommandFunction run_bench, run_checkpoint, run_comm_test, run_compare, run_eval, run_export, run_folds, run_help,
+    run_import, run_info, run_jacobian, run_plan, run_predict, run_replay, run_status, run_sweep, run_train, run_verify;
 
 }  // namespace lockstep::apps

@@ -9,17 +9,12 @@
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/describe.hpp"
 #include "apps/lockstep/nested_runs.hpp"
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/report/statistics.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
 
@@ -244,10 +239,9 @@ std::vector<std::string> choose_metrics(const std::deque<Row>& rows, const std::
         if (find_metric(row.found[i]->metrics, metric) == nullptr) return row.runs[i];
     return nullptr;
   };
-  for (const std::string& metric : wanted) {
+  for (const std::string& metric : wanted)
     if (const Run* run = lacks(metric); run != nullptr)
       throw Error(Fault::usage, join("option metric = ", metric, ": '", run->dir.string(), "' has no such metric"));
-  }
   if (!wanted.empty()) return wanted;
   constexpr std::size_t kMain = 3;
   std::vector<std::string> common;

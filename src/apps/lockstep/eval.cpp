@@ -3,19 +3,14 @@
 
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/describe.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/stopwatch.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/comparison.hpp"
 #include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/evaluator.hpp"
-#include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {

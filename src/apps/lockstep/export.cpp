@@ -4,18 +4,13 @@
 
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/build_info.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/data/data_memory.hpp"
 #include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
 namespace {
@@ -70,9 +65,8 @@ std::string size_of(const std::string& path) {
 /// Adds entries about the export. Existing entries stay unchanged.
 void add_provenance(EmulatorMetadata& metadata, const std::filesystem::path& source) {
   const auto add = [&](const std::string& key, const std::string& value) {
-    for (const auto& [known, old] : metadata.meta) {
+    for (const auto& [known, old] : metadata.meta)
       if (known == key) return;
-    }
     metadata.meta.emplace_back(key, value);
   };
   add("exported_from", source.filename().string());

@@ -6,12 +6,9 @@
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/describe.hpp"
 #include "apps/lockstep/training_run.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/heat_map.hpp"
 #include "lockstep/report/run_folders.hpp"
@@ -19,7 +16,6 @@
 #include "lockstep/report/statistics.hpp"
 #include "lockstep/report/timeline.hpp"
 #include "lockstep/tasks/har/har_config.hpp"
-#include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {

@@ -4,14 +4,9 @@
 #include <map>
 
 #include "apps/lockstep/commands.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
 

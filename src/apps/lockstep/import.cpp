@@ -5,10 +5,7 @@
 #include <map>
 
 #include "apps/lockstep/commands.hpp"
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/file_kind.hpp"
 

@@ -1,9 +1,7 @@
 #pragma once
 #include <string>
 
-#include "lockstep/base/options.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
 

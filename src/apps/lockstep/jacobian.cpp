@@ -5,11 +5,9 @@
 #include <span>
 
 #include "apps/lockstep/commands.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/tasks/emulator/emulator_rows.hpp"
-#include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {
@@ -141,12 +139,11 @@ class Run {
     const std::span<double> sums = blocks_.next_block();
     test_adjoint(linear, dx, tl, ad, sums);
     for (std::int64_t r = 0; r < count; ++r) {
-      const auto at = static_cast<std::size_t>(r);
       const OperatorOptions& o = operators_->options();
-      const bool in_domain = mask.empty() || (mask[at] >= o.mask_min && mask[at] <= o.mask_max);
-      const auto row = std::span(x).subspan(at * static_cast<std::size_t>(in_), in_);
+      const bool in_domain = mask.empty() || (mask[r] >= o.mask_min && mask[r] <= o.mask_max);
+      const auto row = std::span(x).subspan(r * in_, in_);
       const bool finite = std::ranges::all_of(row, [](T value) { return std::isfinite(value); });
-      sums[2] += finite && in_domain && (latitude.empty() || std::abs(latitude[at]) >= o.min_abs_latitude) ? 1 : 0;
+      sums[2] += finite && in_domain && (latitude.empty() || std::abs(latitude[r]) >= o.min_abs_latitude) ? 1 : 0;
       sums[3] += finite ? 0 : 1;
     }
     if (has_dx_) values(2) = tl;

@@ -9,11 +9,8 @@
 
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/build_info.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/train/signals.hpp"
 

@@ -7,7 +7,6 @@
 #include <fstream>
 #include <numeric>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/device/host_memory.hpp"

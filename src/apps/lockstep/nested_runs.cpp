@@ -2,7 +2,6 @@
 
 #include <map>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/report/append_file.hpp"
 #include "lockstep/report/run_folders.hpp"

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/options.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/train/run_config.hpp"
 

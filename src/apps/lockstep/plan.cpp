@@ -13,17 +13,12 @@
 
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/nested_runs.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/device/device.hpp"
 #include "lockstep/report/append_file.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/step/scaling.hpp"
 #include "lockstep/train/rank_memory.hpp"
-#include "lockstep/train/run_config.hpp"
 #include "lockstep/train/sharded_program.hpp"
 
 namespace lockstep::apps {

@@ -1,7 +1,4 @@
 #include "apps/lockstep/commands.hpp"
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/tasks/registry.hpp"
 
 namespace lockstep::apps {

@@ -4,17 +4,13 @@
 #include <limits>
 
 #include "apps/lockstep/commands.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/ops/isa.hpp"
 #include "lockstep/proof/proof.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_log.hpp"
-#include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {

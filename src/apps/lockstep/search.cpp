@@ -8,7 +8,6 @@
 
 #include "apps/lockstep/describe.hpp"
 #include "lockstep/base/consecutive.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/text.hpp"
@@ -92,10 +91,9 @@ std::vector<Training> Search::plan(const TrainingEnds& ends) const {
     std::vector<std::size_t> members = consecutive(std::min(bracket_, size() - begin), begin);
     for (const std::int64_t rung : rungs_) {
       bool complete = true;
-      for (const std::size_t c : members) {
+      for (const std::size_t c : members)
         for (std::size_t s = 0; s < seeds_.size(); ++s)
           complete = ends.contains(all.emplace_back(training(c, s, rung)).name()) && complete;
-      }
       if (!complete || rung == 0) break;
       const std::vector<Standing> good = at(rung, members, ends);
       const auto factor = static_cast<std::size_t>(method_.factor), keep = (members.size() + factor - 1) / factor;
@@ -110,10 +108,9 @@ std::vector<Training> Search::plan(const TrainingEnds& ends) const {
 std::vector<Standing> Search::ranking(const TrainingEnds& ends) const {
   std::vector<Standing> order;
   std::set<std::size_t> placed;
-  for (std::size_t r = rungs_.size(); r-- > 0;) {
+  for (std::size_t r = rungs_.size(); r-- > 0;)
     for (const Standing& standing : at(rungs_[r], consecutive<std::size_t>(size()), ends))
       if (placed.insert(standing.configuration).second) order.push_back(standing);
-  }
   return order;
 }
 

@@ -5,11 +5,7 @@
 
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/nested_runs.hpp"
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/report/append_file.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_records.hpp"

@@ -13,17 +13,12 @@
 #include "apps/lockstep/describe.hpp"
 #include "apps/lockstep/search.hpp"
 #include "apps/lockstep/training_run.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/comm/world.hpp"
-#include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/parallel_axes.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/report/timeline.hpp"
-#include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {

@@ -4,14 +4,8 @@
 #include <string>
 
 #include "apps/lockstep/import.hpp"
-#include "lockstep/base/options.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/report/run_log.hpp"
-#include "lockstep/tasks/arguments.hpp"
-#include "lockstep/train/run_config.hpp"
-
-namespace lockstep {
-class DataMemory;
-}  // namespace lockstep
 
 namespace lockstep::apps {
 

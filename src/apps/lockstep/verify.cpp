@@ -3,8 +3,6 @@
 #include <iostream>
 
 #include "apps/lockstep/commands.hpp"
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/prep/reference.hpp"
 #include "lockstep/train/trainer.hpp"
 

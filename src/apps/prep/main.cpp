@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "lockstep/base/build_info.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"

@@ -98,12 +98,11 @@ NamedArrays safetensors_arrays(std::string_view bytes, const std::string& source
       require_data(value.is_string(), opening, ": metadata entry '", key, "' is not a string; the file is damaged");
       metadata[key] = value.get<std::string>();
     }
-    if (metadata.contains(kDataHash) || metadata.contains(kMetadataHash)) {
+    if (metadata.contains(kDataHash) || metadata.contains(kMetadataHash))
       for (const auto& [key, found] :
            {std::pair{kMetadataHash, metadata_hash(*entries)}, {kDataHash, data_hash(header, data)}})
         require_data(metadata[key] == found, opening, ": checksum ", key, " is ", found, ", the file says '",
                      metadata[key], "'; the file is damaged");
-    }
   }
   std::vector<std::pair<std::uint64_t, std::string>> order;  // arrays in file order
   for (const auto& [name, entry] : header.items()) {

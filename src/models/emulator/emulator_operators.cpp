@@ -137,9 +137,8 @@ std::int64_t EmulatorOperators<T>::jacobian(std::int64_t n, StateView<const S> x
                             [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values,
                                 std::int64_t row_step, std::int64_t node_step) {
                               S* to = j + tile.first * size + o * in + i;
-                              if constexpr (std::is_same_v<S, T>) {
+                              if constexpr (std::is_same_v<S, T>)
                                 if (impl.by_rows()) return tile.kernels.to_rows(inputs, tile.count, values, to, size);
-                              }
                               for (std::int64_t k = 0; k < inputs; ++k)
                                 for (std::int64_t node = 0; node < tile.count; ++node)
                                   to[node * size + k] = static_cast<S>(values[k * row_step + node * node_step]);

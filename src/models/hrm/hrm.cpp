@@ -20,6 +20,15 @@ std::int64_t gated_width(double expansion, std::int64_t inputs) {
   const double width = std::nearbyint(expansion * static_cast<double>(inputs) * 2 / 3);
   return 256 * static_cast<std::int64_t>(std::ceil(width / 256));
 }
+
+/// Copies the positions [first, first + count) of each sequence. shapes  x (B, T, D) -> (B, count, D)
+Var positions_of(Tape& t, Var x, std::int64_t first, std::int64_t count) {
+  const profile::Span span("positions_of");
+  Var y = t.output({x.shape()[0], count, x.columns()}, t.wants_grad({x}));
+  ops::take_positions(t.stream(), y.value(), x.value(), first);
+  t.record("positions_of", y, {}, [=, &t] { ops::take_positions_backward(t.stream(), t.grad_of(x), y.grad(), first); });
+  return y;
+}
 }  // namespace
 
 std::int64_t HrmArch::inter() const { return gated_width(expansion, hidden); }
@@ -58,19 +67,6 @@ void HrmArch::check() const {
   require_usage(puzzle_width() <= prefix() * hidden, "model.puzzle_emb_ndim = ", puzzle_width(), ": does not fit into ",
                 prefix(), " positions of ", hidden);
 }
-
-namespace {
-
-/// Copies the positions [first, first + count) of each sequence. shapes  x (B, T, D) -> (B, count, D)
-Var positions_of(Tape& t, Var x, std::int64_t first, std::int64_t count) {
-  const profile::Span span("positions_of");
-  Var y = t.output({x.shape()[0], count, x.columns()}, t.wants_grad({x}));
-  ops::take_positions(t.stream(), y.value(), x.value(), first);
-  t.record("positions_of", y, {}, [=, &t] { ops::take_positions_backward(t.stream(), t.grad_of(x), y.grad(), first); });
-  return y;
-}
-
-}  // namespace
 
 Hrm::Level Hrm::add_level(const std::string& name, std::int64_t layers) {
   const std::int64_t d = arch_.hidden, inter = arch_.inter();

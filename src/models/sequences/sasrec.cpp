@@ -65,6 +65,36 @@ ParamStore::Init matrix_init(const SasRecArch& arch, std::int64_t rows, std::int
   };
 }
 
+/// A collapsed hyper-connection y = n x + g f, as the public code computes it; see ops/collapsed_connections.hpp.
+/// shapes   x, f, y (N, C); alpha (); phi: weight (n, n C), bias (n)
+Var mhc_collapsed(Tape& t, Var x, Var f, const Param& alpha, const Linear& phi) {
+  const Param *w = phi.weight, *b = phi.bias;
+  const ops::CollapsedConnection site = {t.value(alpha), t.value(*w), t.value(*b)};
+  const profile::Span span("mhc_collapsed");
+  Var y = t.output(x.shape(), t.wants_grad({x, f}, {&alpha, w, b}));
+  ops::collapsed_connection_forward(t.stream(), y.value(), x.value(), f.value(), site);
+  t.record("mhc_collapsed", y, {&alpha, w, b}, [=, &t, &alpha] {
+    const ops::CollapsedConnection gradients = {t.grad_of(alpha).tensor, t.grad_of(*w).tensor, t.grad_of(*b).tensor};
+    ops::collapsed_connection_backward(t.stream(), t.grad_of(x), t.grad_of(f), gradients, y.grad(), x.value(),
+                                       f.value(), site);
+  });
+  return y;
+}
+
+template <class T>
+std::span<const T> span_of(const Tensor& t) {
+  return {t.data<T>(), static_cast<std::size_t>(t.size())};
+}
+
+/// y = x, with the rows of padding set to 0.
+Var without_padding(Tape& t, Var x, std::span<const std::int32_t> items) {
+  const profile::Span span("without_padding");
+  Var y = t.output(x.shape(), t.wants_grad({x}));
+  ops::mask_rows(t.stream(), {y.value(), false}, x.value(), items);
+  t.record("without_padding", y, {}, [=, &t] { ops::mask_rows(t.stream(), t.grad_of(x), y.grad(), items); });
+  return y;
+}
+
 }  // namespace
 
 ItemLoss::Kind parse_item_loss(std::string_view text, Fault fault) {
@@ -152,40 +182,6 @@ void SasRec::add_sites(Block& b, std::int64_t i) {
 }
 
 // ----------------------------------------------------------------------------------------------------- forward pass
-
-namespace {
-
-/// A collapsed hyper-connection y = n x + g f, as the public code computes it; see ops/collapsed_connections.hpp.
-/// shapes   x, f, y (N, C); alpha (); phi: weight (n, n C), bias (n)
-Var mhc_collapsed(Tape& t, Var x, Var f, const Param& alpha, const Linear& phi) {
-  const Param *w = phi.weight, *b = phi.bias;
-  const ops::CollapsedConnection site = {t.value(alpha), t.value(*w), t.value(*b)};
-  const profile::Span span("mhc_collapsed");
-  Var y = t.output(x.shape(), t.wants_grad({x, f}, {&alpha, w, b}));
-  ops::collapsed_connection_forward(t.stream(), y.value(), x.value(), f.value(), site);
-  t.record("mhc_collapsed", y, {&alpha, w, b}, [=, &t, &alpha] {
-    const ops::CollapsedConnection gradients = {t.grad_of(alpha).tensor, t.grad_of(*w).tensor, t.grad_of(*b).tensor};
-    ops::collapsed_connection_backward(t.stream(), t.grad_of(x), t.grad_of(f), gradients, y.grad(), x.value(),
-                                       f.value(), site);
-  });
-  return y;
-}
-
-template <class T>
-std::span<const T> span_of(const Tensor& t) {
-  return {t.data<T>(), static_cast<std::size_t>(t.size())};
-}
-
-/// y = x, with the rows of padding set to 0.
-Var without_padding(Tape& t, Var x, std::span<const std::int32_t> items) {
-  const profile::Span span("without_padding");
-  Var y = t.output(x.shape(), t.wants_grad({x}));
-  ops::mask_rows(t.stream(), {y.value(), false}, x.value(), items);
-  t.record("without_padding", y, {}, [=, &t] { ops::mask_rows(t.stream(), t.grad_of(x), y.grad(), items); });
-  return y;
-}
-
-}  // namespace
 
 /// The state that the parts of one forward pass share.
 struct SasRec::Pass {

@@ -7,7 +7,6 @@
 #include <numbers>
 #include <sstream>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/units.hpp"
 
 namespace lockstep::prep {

@@ -1,9 +1,3 @@
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
-#include "lockstep/prep/files.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/emulator/candidates.hpp"
 #include "prep/emulator/emulator_output.hpp"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep::prep {
@@ -45,9 +44,8 @@ const std::vector<KnownColumn>& known_columns() {
 }
 
 const KnownColumn* find_column(const std::string& short_name) {
-  for (const auto& column : known_columns()) {
+  for (const auto& column : known_columns())
     if (short_name == column.short_name) return &column;
-  }
   return nullptr;
 }
 
@@ -80,9 +78,8 @@ std::map<std::string, std::string> parse_names(const std::vector<std::string>& p
 }
 
 std::optional<std::string> first_present(const NcFile& file, const std::vector<std::string>& names) {
-  for (const auto& name : names) {
+  for (const auto& name : names)
     if (file.has(name)) return name;
-  }
   return {};
 }
 

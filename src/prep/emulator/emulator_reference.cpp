@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/emulator/columns.hpp"
 #include "lockstep/prep/emulator/emulator_set.hpp"
@@ -77,9 +76,8 @@ void compare_model(const H5File& golden, const std::string& group, const auto& m
 }  // namespace
 
 void verify_emulator_rows(const H5File& golden, ReferenceReport& report) {
-  for (const std::string layout : {"/history", "/pair"}) {
+  for (const std::string layout : {"/history", "/pair"})
     for (const auto& name : golden.list(layout)) compare_group(golden, layout + "/" + name, report);
-  }
 }
 
 void verify_generators(const H5File& golden, ReferenceReport& report) {

@@ -16,9 +16,8 @@ bool RunningMoments::constant(std::size_t column) const {
 
 std::vector<double> RunningMoments::deviation() const {
   std::vector<double> out(m2_.size(), 1.0);
-  for (std::size_t c = 0; c < out.size(); ++c) {
+  for (std::size_t c = 0; c < out.size(); ++c)
     if (!constant(c)) out[c] = std::sqrt(m2_[c] / static_cast<double>(n_));
-  }
   return out;
 }
 
@@ -38,12 +37,10 @@ ConstantColumns take_moments(EmulatorSet& set) {
   set.output_mean = out.mean();
   set.output_std = out.deviation();
   ConstantColumns constant;
-  for (std::size_t c = 0; c < set.n_in(); ++c) {
+  for (std::size_t c = 0; c < set.n_in(); ++c)
     if (in.constant(c)) constant.inputs.push_back(set.inputs.names[c]);
-  }
-  for (std::size_t c = 0; c < set.n_out(); ++c) {
+  for (std::size_t c = 0; c < set.n_out(); ++c)
     if (out.constant(c)) constant.outputs.push_back(set.outputs.names[c]);
-  }
   return constant;
 }
 

@@ -102,9 +102,8 @@ using Stages = std::array<std::vector<double>, 4>;
 void run_stages(const auto& model, double dt, std::span<const double> x, Stages& at, Stages& k) {
   for (std::size_t s = 0; s < 4; ++s) {
     at[s].assign(x.begin(), x.end());
-    if (s > 0) {
+    if (s > 0)
       for (std::size_t i = 0; i < x.size(); ++i) at[s][i] += dt * kA[s] * k[s - 1][i];
-    }
     k[s].resize(x.size());
     model.tendency(at[s], k[s]);
   }

@@ -1,12 +1,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
-#include "lockstep/prep/files.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/emulator/candidates.hpp"
 #include "prep/emulator/emulator_output.hpp"
 
@@ -72,9 +66,8 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
   out.mask = listed(options.mask, " and ",
                     [](const auto& term) { return join(term.variable, " ", term.op, " ", term.value); });
   const auto spec_of = [&](const std::string& name) {
-    for (const auto& column : options.columns) {
+    for (const auto& column : options.columns)
       if (column.short_name == name) return column;
-    }
     return ColumnSpec{name, name, {}, 1, 0};
   };
   for (std::size_t f = 0; f < options.files.size(); ++f) {
@@ -114,10 +107,9 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
                  "'; name it with --lat, or give a file of this grid");
     std::vector<std::int64_t> partner;
     if (place_file) partner = find_places(file, grid, points.times, coordinates, place, points, out);
-    if (!partner.empty()) {
+    if (!partner.empty())
       for (auto* values : {&points.lat, &points.lon})
         if (!values->empty()) *values = of_partners(*values, partner);
-    }
     for (const auto& term : options.mask) {
       ColumnSpec spec = spec_of(term.variable);
       const bool in_place = !file.has(spec.variable) && place.has(spec.variable);

@@ -4,7 +4,6 @@
 #include <limits>
 #include <unordered_map>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "prep/emulator/candidates.hpp"
 

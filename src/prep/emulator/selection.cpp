@@ -8,8 +8,6 @@
 #include <span>
 #include <tuple>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/base/units.hpp"
 #include "lockstep/prep/draw.hpp"
@@ -30,9 +28,8 @@ std::vector<std::string> Selection::columns_needed() const {
   if (needs_aice()) all.emplace_back("aice");
   if (synthetic_label) all.emplace_back("sst");
   std::vector<std::string> once;
-  for (const auto& name : all) {
+  for (const auto& name : all)
     if (std::ranges::find(once, name) == once.end()) once.push_back(name);
-  }
   return once;
 }
 
@@ -94,16 +91,13 @@ void add_selection_options(Options& o, Selection& s, const std::vector<std::stri
 void check_selection(const Selection& s) {
   require_usage(!s.inputs.empty(), "option variables.input_variables: at least one input is needed");
   require_usage(!s.outputs.empty(), "option variables.output_variables: at least one output is needed");
-  for (const auto* list : {&s.inputs, &s.outputs}) {
-    for (auto at = list->begin(); at != list->end(); ++at) {
+  for (const auto* list : {&s.inputs, &s.outputs})
+    for (auto at = list->begin(); at != list->end(); ++at)
       require_usage(!at->empty() && std::find(list->begin(), at, *at) == at, "option variables: column '", *at,
                     "' is named twice or empty");
-    }
-  }
-  for (const auto& name : s.outputs) {
+  for (const auto& name : s.outputs)
     require_usage(std::ranges::find(s.inputs, name) == s.inputs.end(), "option variables: '", name,
                   "' is both an input and an output");
-  }
   for (const auto& [name, units] : parse_names(s.units, "variables.units")) {
     const bool known =
         std::ranges::find(s.inputs, name) != s.inputs.end() || std::ranges::find(s.outputs, name) != s.outputs.end();
@@ -274,8 +268,7 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
   set.input_source = input_source(c, s.inputs);
   std::vector<std::int64_t> steps;
   const auto degrees = [](double v) { return std::isfinite(v) ? static_cast<float>(v) : 0.0f; };
-  for (const std::int64_t point : points) {
-    const auto p = static_cast<std::size_t>(point);
+  for (const std::int64_t p : points) {
     for (std::size_t i = 0; i < s.inputs.size(); ++i) set.x.push_back(static_cast<float>((*columns[i])[p]));
     for (std::size_t o = 0; o < s.outputs.size(); ++o)
       set.y.push_back(static_cast<float>((*columns[s.inputs.size() + o])[p]));

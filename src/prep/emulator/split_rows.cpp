@@ -2,7 +2,6 @@
 #include <cmath>
 #include <map>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/grid.hpp"
@@ -18,9 +17,8 @@ constexpr std::int64_t kDay = 86400;
 
 std::vector<std::int64_t> rows_left(const std::vector<std::uint8_t>& split) {
   std::vector<std::int64_t> rows;
-  for (std::size_t row = 0; row < split.size(); ++row) {
+  for (std::size_t row = 0; row < split.size(); ++row)
     if (split[row] == kTrain) rows.push_back(static_cast<std::int64_t>(row));
-  }
   return rows;
 }
 
@@ -88,9 +86,8 @@ std::vector<std::uint8_t> split_rows(const EmulatorSet& rows, const Selection& s
       for (std::size_t f = 0; f < files.size(); ++f) {
         if (!matches_pattern(files[f], pattern)) continue;
         ++found;
-        for (std::size_t row = 0; row < n; ++row) {
+        for (std::size_t row = 0; row < n; ++row)
           if (rows.source[row] == static_cast<std::int32_t>(f)) split[row] = kTest;
-        }
       }
       require_usage(found > 0, "option split.test_files: no input file matches '", pattern, "'");
     }

@@ -1,9 +1,6 @@
-#include "lockstep/base/options.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_system.hpp"
 #include "lockstep/prep/emulator/columns.hpp"
 #include "lockstep/prep/emulator/icecolumn.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/emulator/emulator_output.hpp"
 #include "prep/emulator/synthetic.hpp"
 
@@ -46,9 +43,8 @@ bool run_synth_icecolumn(const Args& args) {
     const icecolumn::Output y = icecolumn::evaluate(x, &jacobian);
     set.x.insert(set.x.end(), x.begin(), x.end());
     set.y.insert(set.y.end(), y.begin(), y.end());
-    if (synthetic.jacobian) {
+    if (synthetic.jacobian)
       for (const auto& line : jacobian) set.jac.insert(set.jac.end(), line.begin(), line.end());
-    }
     if (history.empty()) continue;
     inputs.push_back(x);
     outputs.push_back(y);

@@ -1,9 +1,5 @@
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/lorenz96.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/emulator/emulator_output.hpp"
 #include "prep/emulator/synthetic.hpp"
 

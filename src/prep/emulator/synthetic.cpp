@@ -1,9 +1,7 @@
 #include "prep/emulator/synthetic.hpp"
 
 #include "lockstep/base/consecutive.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/columns.hpp"
@@ -27,10 +25,9 @@ void Synthetic::reserve(EmulatorSet& set, std::int64_t n, const std::filesystem:
   const double bytes = static_cast<double>(n) * row_bytes;
   require_memory_for(bytes, join("making the data: ", n, " rows need"), advice);
   require_space(output, static_cast<std::int64_t>(bytes));
-  const auto rows_of_set = static_cast<std::size_t>(n);
-  set.x.reserve(rows_of_set * in);
-  set.y.reserve(rows_of_set * out);
-  set.jac.reserve(rows_of_set * derivatives);
+  set.x.reserve(n * in);
+  set.y.reserve(n * out);
+  set.jac.reserve(n * derivatives);
 }
 
 void Synthetic::finish(EmulatorSet& set, std::size_t n) const {

@@ -1,9 +1,6 @@
 #pragma once
+#include "lockstep/base/options.hpp"
 #include "lockstep/prep/emulator/emulator_set.hpp"
-
-namespace lockstep {
-class Options;
-}
 
 namespace lockstep::prep {
 

@@ -1,12 +1,7 @@
 #include <algorithm>
 #include <map>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/har/har_options.hpp"
 
 namespace lockstep::prep {
@@ -110,13 +105,12 @@ bool run_hapt_raw(const Args& args) {
     append_windows(set, channels, first - 1, last, kStride,
                    {activity - 1, subject, experiment, static_cast<std::uint8_t>(test ? 2 : 0)});
   }
-  if (options.given("split.test_subjects")) {
+  if (options.given("split.test_subjects"))
     for (const auto& wanted : test_subjects) {
       const bool found =
           std::ranges::any_of(subject_of, [&](const auto& entry) { return std::to_string(entry.second) == wanted; });
       if (!found) options.reject("split.test_subjects", join("no recording is of subject '", wanted, "'"));
     }
-  }
   set.notes.emplace_back("transitions_left_out", static_cast<std::int64_t>(left_out));
   if (left_out > 0)
     common.summary.line("left out", left_out, " postural transitions; --transitions makes windows of them");

@@ -72,9 +72,8 @@ std::vector<std::string> check_har_set(const H5File& file, std::vector<std::stri
   check_sums(set.files, set.sha256, problems);
   if (set.windows() == 0) problems.emplace_back("there are no windows");
   const char* const parts[] = {"training", "validation", "test"};
-  for (int part = 0; part < 3; ++part) {
+  for (int part = 0; part < 3; ++part)
     if (set.windows_in(part) == 0) remarks.push_back(join("there are no ", parts[part], " windows"));
-  }
   if (set.unlabelled() > 0)
     remarks.push_back(join(set.unlabelled(), " windows have no label: the set serves lockstep predict"));
   check_values(set, problems);
@@ -88,9 +87,8 @@ std::vector<std::string> check_har_set(const H5File& file, std::vector<std::stri
   check_moments(set.channel_names, {mean, std}, {set.channel_mean, set.channel_std}, problems, remarks);
   std::ranges::copy(class_notes(set), std::back_inserter(remarks));
   const auto counts = set.class_counts(0);
-  for (std::size_t k = 0; k < counts.size(); ++k) {
+  for (std::size_t k = 0; k < counts.size(); ++k)
     if (counts[k] == 0) remarks.push_back(join("there are no training windows of ", set.class_names[k]));
-  }
   return problems;
 }
 
@@ -98,9 +96,8 @@ namespace {
 /// The known subjects of each class.
 std::vector<std::set<std::int32_t>> class_subjects(const HarSet& set) {
   std::vector<std::set<std::int32_t>> subjects(set.class_names.size());
-  for (std::size_t n = 0; n < set.labels.size(); ++n) {
+  for (std::size_t n = 0; n < set.labels.size(); ++n)
     if (set.labels[n] >= 0 && set.subject[n] >= 0) subjects[set.labels[n]].insert(set.subject[n]);
-  }
   return subjects;
 }
 }  // namespace
@@ -144,9 +141,8 @@ void describe_har_set(const H5File& file, std::ostream& out) {
   page.line("source", set.source);
   for (int part = 0; part < 3; ++part) {
     std::map<std::int32_t, std::int64_t> subjects;
-    for (std::size_t n = 0; n < set.split.size(); ++n) {
+    for (std::size_t n = 0; n < set.split.size(); ++n)
       if (set.split[n] == part) ++subjects[set.subject[n]];
-    }
     std::string names;
     for (const auto& [subject, windows] : subjects)
       names += (names.empty() ? "" : " ") + (subject < 0 ? "unknown" : set.subject_name(subject));

@@ -3,9 +3,6 @@
 #include <iostream>
 #include <map>
 
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/prep/files.hpp"
 #include "prep/har/har_plausible.hpp"
 
 namespace lockstep::prep {
@@ -20,10 +17,9 @@ void add_har_split_options(Options& options, HarSplit& split, const std::vector<
               val_subjects.empty() ? "validation subjects; none: drawn by the seed" : "validation subjects");
   options.add("split.val_fraction,val-fraction", &split.val_fraction, 0.2, below_one,
               "share of the training windows to draw for validation");
-  if (test == TestPart::by_fraction) {
+  if (test == TestPart::by_fraction)
     options.add("split.test_fraction,test-fraction", &split.test_fraction, 0.2, below_one,
                 "share of the windows without a split to draw for the test, as whole subjects");
-  }
   options.add("split.seed,seed", &split.seed, std::uint64_t{42}, "seed of every random choice");
 }
 
@@ -66,10 +62,9 @@ void finish_har(SourceOptions& common, HarSet& set) {
   for (const auto& note : class_notes(set)) summary.note(note);
   if (set.windows_in(0) > 0) {
     const auto train = set.class_counts(0);
-    for (std::size_t k = 0; k < train.size(); ++k) {
+    for (std::size_t k = 0; k < train.size(); ++k)
       if (train[k] == 0)
         summary.warning("class ", set.class_names[k], " has no training window, so it cannot be learnt");
-    }
   }
   look_at_classes(set, summary);
   look_at_units(set, summary);

@@ -5,10 +5,6 @@
 #include "lockstep/prep/har/har_set.hpp"
 #include "prep/source_options.hpp"
 
-namespace lockstep {
-class Options;
-}
-
 namespace lockstep::prep {
 
 /// Default validation subjects of the two published data sets.

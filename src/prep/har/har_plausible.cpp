@@ -77,94 +77,21 @@ std::string shortened(std::vector<std::string> names) {
   return listed(names);
 }
 
-}  // namespace
-
-void look_at_classes(const HarSet& set, Summary& summary) {
-  std::map<std::string, std::vector<std::string>> alike;
-  for (const auto& name : set.class_names) {
-    std::string key;
-    for (const char c : name) {
-      const auto letter = static_cast<unsigned char>(c);
-      if (std::isspace(letter) == 0 && c != '_' && c != '-') key += static_cast<char>(std::tolower(letter));
-    }
-    alike[key].push_back("'" + name + "'");
-    if (is_missing(name) || key == "null" || key == "none")
-      summary.warning("class '", name, "' looks like a missing label; --skip-labels ", name, " leaves its samples out");
-  }
-  for (const auto& [key, names] : alike) {
-    if (names.size() > 1)
-      summary.warning("classes ", listed(names), " differ by case, blanks, _ or - only; give them one name");
-  }
-}
-
-void look_at_units(const HarSet& set, Summary& summary) {
-  if (set.channel_units.empty()) return;
-  struct Range {
-    const char* unit;
-    double most;     ///< beyond the range of common sensors
-    bool fractions;  ///< measured values are no whole numbers
-    double gravity;  ///< of a sensor at rest; 0: no acceleration
-  };
-  constexpr Range kRanges[] = {{"g", 40, true, 1},
-                               {"m/s2", 400, true, kGravity},
-                               {"mg", 4e4, false, 1000},
-                               {"rad/s", 60, true, 0},
-                               {"deg/s", 4000, false, 0}};
-  for (const Sensor& sensor : sensors_of(set)) {
-    const std::string& unit = set.channel_units[sensor.first];
-    const auto* range = std::ranges::find_if(kRanges, [&](const Range& r) { return same_units(unit, r.unit); });
-    if (range == std::end(kRanges)) continue;
-    double least = INFINITY, most = -INFINITY;
-    bool whole = true;
-    std::vector<double> sizes;
-    const auto L = static_cast<std::size_t>(set.length);
-    for (std::int64_t n = 0; n < set.windows(); ++n) {
-      for (const double x : set.window(n).subspan(sensor.first * L, sensor.axes * L)) {
-        least = std::min(least, x), most = std::max(most, x);
-        whole = whole && x == std::floor(x);
-      }
-      sizes.push_back(magnitude(set, sensor, n));
-    }
-    const auto found = [&](const std::string& why) {
-      summary.warning(sensor.name, ": ", printed("%.6g to %.6g", least, most), " ", unit, ", ", why,
-                      "; convert them, or name their unit with --units");
-    };
-    if (whole && range->fractions && most > least) {
-      found("are whole numbers only, as a converter counts");
-    } else if (std::max(-least, most) > range->most) {
-      found(join("more than sensors measure (", range->most, " ", unit, ")"));
-    } else if (range->gravity > 0 && sensor.axes == 3) {
-      // With gravity, sensors that are moved have its magnitude in most windows.
-      std::ranges::sort(sizes);
-      const double low = sizes[sizes.size() / 10], middle = sizes[sizes.size() / 2];
-      for (const Range& other : kRanges) {
-        const auto near = [&](double size) { return std::abs(std::log(size / other.gravity)) < std::log(1.25); };
-        if (&other != range && other.gravity > 0 && near(low) && near(middle))
-          found(join("with a typical length of ", printed("%.3g", middle), ", that of gravity in ", other.unit));
-      }
-    }
-  }
-}
-
-namespace {
-
 /// A class of windows of one subject or recording, by the logarithm of its sensor's mean magnitude.
 using Sizes = std::map<std::int64_t, std::map<std::int32_t, double>>;  // by subject or recording, by class
 
 Sizes sizes_of(const HarSet& set, const Sensor& sensor, const std::vector<std::int32_t>& source) {
   std::map<std::int64_t, std::map<std::int32_t, std::pair<double, std::int64_t>>> sums;
   for (std::int64_t n = 0; n < set.windows(); ++n) {
-    const auto i = static_cast<std::size_t>(n);
-    if (source[i] < 0) continue;
-    auto& [sum, count] = sums[source[i]][set.labels[i]];
+    if (source[n] < 0) continue;
+    auto& [sum, count] = sums[source[n]][set.labels[n]];
     sum += magnitude(set, sensor, n);
     ++count;
   }
   Sizes sizes;
   for (const auto& [id, classes] : sums)
-    for (const auto& [label, of] : classes) {
+    for (const auto& [label, of] : classes)
       if (of.first > 0) sizes[id][label] = std::log(of.first / static_cast<double>(of.second));
-    }
   return sizes;
 }
 
@@ -218,6 +145,72 @@ std::map<Oddity, std::vector<std::int64_t>> odd_sources(const Sizes& sizes) {
 }
 
 }  // namespace
+
+void look_at_classes(const HarSet& set, Summary& summary) {
+  std::map<std::string, std::vector<std::string>> alike;
+  for (const auto& name : set.class_names) {
+    std::string key;
+    for (const char c : name) {
+      const auto letter = static_cast<unsigned char>(c);
+      if (std::isspace(letter) == 0 && c != '_' && c != '-') key += static_cast<char>(std::tolower(letter));
+    }
+    alike[key].push_back("'" + name + "'");
+    if (is_missing(name) || key == "null" || key == "none")
+      summary.warning("class '", name, "' looks like a missing label; --skip-labels ", name, " leaves its samples out");
+  }
+  for (const auto& [key, names] : alike)
+    if (names.size() > 1)
+      summary.warning("classes ", listed(names), " differ by case, blanks, _ or - only; give them one name");
+}
+
+void look_at_units(const HarSet& set, Summary& summary) {
+  if (set.channel_units.empty()) return;
+  struct Range {
+    const char* unit;
+    double most;     ///< beyond the range of common sensors
+    bool fractions;  ///< measured values are no whole numbers
+    double gravity;  ///< of a sensor at rest; 0: no acceleration
+  };
+  constexpr Range kRanges[] = {{"g", 40, true, 1},
+                               {"m/s2", 400, true, kGravity},
+                               {"mg", 4e4, false, 1000},
+                               {"rad/s", 60, true, 0},
+                               {"deg/s", 4000, false, 0}};
+  for (const Sensor& sensor : sensors_of(set)) {
+    const std::string& unit = set.channel_units[sensor.first];
+    const auto* range = std::ranges::find_if(kRanges, [&](const Range& r) { return same_units(unit, r.unit); });
+    if (range == std::end(kRanges)) continue;
+    double least = INFINITY, most = -INFINITY;
+    bool whole = true;
+    std::vector<double> sizes;
+    const auto L = static_cast<std::size_t>(set.length);
+    for (std::int64_t n = 0; n < set.windows(); ++n) {
+      for (const double x : set.window(n).subspan(sensor.first * L, sensor.axes * L)) {
+        least = std::min(least, x), most = std::max(most, x);
+        whole = whole && x == std::floor(x);
+      }
+      sizes.push_back(magnitude(set, sensor, n));
+    }
+    const auto found = [&](const std::string& why) {
+      summary.warning(sensor.name, ": ", printed("%.6g to %.6g", least, most), " ", unit, ", ", why,
+                      "; convert them, or name their unit with --units");
+    };
+    if (whole && range->fractions && most > least) {
+      found("are whole numbers only, as a converter counts");
+    } else if (std::max(-least, most) > range->most) {
+      found(join("more than sensors measure (", range->most, " ", unit, ")"));
+    } else if (range->gravity > 0 && sensor.axes == 3) {
+      // With gravity, sensors that are moved have its magnitude in most windows.
+      std::ranges::sort(sizes);
+      const double low = sizes[sizes.size() / 10], middle = sizes[sizes.size() / 2];
+      for (const Range& other : kRanges) {
+        const auto near = [&](double size) { return std::abs(std::log(size / other.gravity)) < std::log(1.25); };
+        if (&other != range && other.gravity > 0 && near(low) && near(middle))
+          found(join("with a typical length of ", printed("%.3g", middle), ", that of gravity in ", other.unit));
+      }
+    }
+  }
+}
 
 void compare_scales(const HarSet& set, Summary& summary) {
   for (const Sensor& sensor : sensors_of(set)) {

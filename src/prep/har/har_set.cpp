@@ -32,9 +32,8 @@ std::int64_t HarSet::windows_in(int part) const {
 
 std::vector<std::int64_t> HarSet::class_counts(int part) const {
   std::vector<std::int64_t> counts(class_names.size(), 0);
-  for (std::size_t n = 0; n < split.size(); ++n) {
+  for (std::size_t n = 0; n < split.size(); ++n)
     if (labels[n] >= 0) counts[labels[n]] += split[n] == part;
-  }
   return counts;
 }
 

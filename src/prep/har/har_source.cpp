@@ -6,15 +6,10 @@
 #include <utility>
 
 #include "lockstep/base/csv.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/number.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
 #include "lockstep/io/line_reader.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/har/har_options.hpp"
 #include "prep/har/har_times.hpp"
 
@@ -166,14 +161,13 @@ class Recordings {
     const std::vector<std::int64_t> lacking = times_.lacking(table, joined);
     std::int64_t lost = 0, made = 0;  // samples that lack before the current row; windows of the recording
     for (std::int64_t begin = 0, end = 0; begin < rows; begin = end) {
-      const auto at = static_cast<std::size_t>(begin);
       // Windows of two people or on both sides of a gap must not seem to follow one another.
-      if (begin > 0) lost += std::max<std::int64_t>(lacking[at], subject[at] != subject[at - 1]);
-      const auto goes_on = [&](std::size_t i) { return usable[i] && joined[i] && lacking[i] == 0; };
-      for (end = begin + 1; end < rows && usable[at] && goes_on(static_cast<std::size_t>(end)); ++end) {
+      if (begin > 0) lost += std::max<std::int64_t>(lacking[begin], subject[begin] != subject[begin - 1]);
+      const auto goes_on = [&](std::int64_t i) { return usable[i] && joined[i] && lacking[i] == 0; };
+      for (end = begin + 1; end < rows && usable[begin] && goes_on(end); ++end) {
       }
-      if (!usable[at]) continue;
-      const HarOrigin origin{label[at], subject[at], recording, row.split.value_or(0)};
+      if (!usable[begin]) continue;
+      const HarOrigin origin{label[begin], subject[begin], recording, row.split.value_or(0)};
       const auto windows = append_windows(set_, channels, begin, end, options_.stride, origin);
       for (auto n = set_.start.end() - windows; n != set_.start.end(); ++n) *n += lost;
       made += windows;
@@ -208,9 +202,8 @@ class Recordings {
   /// The windows that have no split of their own.
   std::vector<std::int64_t> unsplit() const {
     std::vector<std::int64_t> windows;
-    for (std::size_t n = 0; n < unsplit_.size(); ++n) {
+    for (std::size_t n = 0; n < unsplit_.size(); ++n)
       if (unsplit_[n]) windows.push_back(static_cast<std::int64_t>(n));
-    }
     return windows;
   }
 
@@ -220,12 +213,11 @@ class Recordings {
     times_.report(summary);
     if (const std::string text = left_out(recordings); !text.empty()) summary.line("left out", text);
     const auto samples = static_cast<double>(samples_);
-    for (std::size_t c = 0; c < missing_of_.size(); ++c) {
+    for (std::size_t c = 0; c < missing_of_.size(); ++c)
       if (static_cast<double>(missing_of_[c]) > 0.2 * samples)
         summary.warning("column ", set_.channel_names[c], " lacks ", missing_of_[c], " of ", samples_,
                         " values, and its missing samples are left out; without --skip-columns ", set_.channel_names[c],
                         " little is left");
-    }
     if (!comma_decimals_.empty())
       summary.warning(comma_decimals_,
                       ": every second column holds whole numbers only, written like decimals (07, -0): "
@@ -252,9 +244,8 @@ class Recordings {
     reason(skipped_, " samples of --skip-labels ", listed(options_.skip_labels, ","));
     reason(without_subject_, " of ", samples_, " samples without a subject");
     std::vector<std::string> columns;
-    for (std::size_t c = 0; c < missing_of_.size(); ++c) {
+    for (std::size_t c = 0; c < missing_of_.size(); ++c)
       if (missing_of_[c] > 0) columns.push_back(join(set_.channel_names[c], " ", missing_of_[c]));
-    }
     reason(missing_, " of ", samples_, " samples with missing values", columns.empty() ? "" : " in ", listed(columns));
     reason(short_, " samples in pieces shorter than a window");
     return listed(reasons, "; ");

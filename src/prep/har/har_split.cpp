@@ -14,9 +14,8 @@ namespace {
 
 std::vector<std::int64_t> training_windows(const HarSet& set) {
   std::vector<std::int64_t> out;
-  for (std::int64_t n = 0; n < set.windows(); ++n) {
+  for (std::int64_t n = 0; n < set.windows(); ++n)
     if (set.split[n] == 0) out.push_back(n);
-  }
   return out;
 }
 

@@ -230,9 +230,8 @@ struct Positions {
       used[c] = true;
     }
     for (const auto& name : choice.skip) used[place(name)] = true;
-    for (std::size_t c = 0; c < names.size() && choice.take.empty(); ++c) {
+    for (std::size_t c = 0; c < names.size() && choice.take.empty(); ++c)
       if (!used[c]) channels.push_back(c);
-    }
     require_usage(!channels.empty(), "reading '", table.path.string(), "': none of its ", names.size(),
                   " columns is left");
   }
@@ -277,18 +276,16 @@ TextTable read_text_table(const std::filesystem::path& path, std::size_t fields_
     if (!at) {
       auto names = named ? table.header : choice.header;
       names.resize(table.fields);
-      for (std::size_t c = 0; c < names.size(); ++c) {
+      for (std::size_t c = 0; c < names.size(); ++c)
         if (names[c].empty()) names[c] = join("channel_", c);
-      }
       at.emplace(table, names, choice);
       table.columns = at->channels.size();
       for (const std::size_t c : at->channels) table.names.push_back(names[c]);
       if (at->time != Positions::kNone) table.time_name = names[at->time];
-      for (std::size_t c = 0; c < names.size(); ++c) {
+      for (std::size_t c = 0; c < names.size(); ++c)
         if (c != at->label && c != at->subject && c != at->time &&
             std::ranges::find(at->channels, c) == at->channels.end())
           table.aside.push_back(names[c]);
-      }
     }
     if (named) continue;
     if (separator.comma() && table.header.empty()) decimals.see(fields, at->channels);

@@ -57,9 +57,8 @@ std::vector<std::int64_t> SampleTimes::lacking(const TextTable& table, const std
   std::ranges::nth_element(rises, middle);
   const double typical = *middle;
   double sum = 0, count = 0;
-  for (const double s : step) {
+  for (const double s : step)
     if (s >= 0 && s <= 1.75 * typical) sum += s, count += 1;
-  }
   const double interval = sum / count;
   Unit unit = kUnits[0];
   const auto off = [&](const Unit& u) { return std::abs(std::log(rate_ * interval * u.seconds)); };
@@ -113,9 +112,8 @@ void SampleTimes::report(Summary& summary) const {
     summary.warning("the times of column ", column_, " are in different units: ", listed(unit_names),
                     "; check the recordings");
   std::vector<std::string> others;
-  for (const auto& r : recordings_) {
+  for (const auto& r : recordings_)
     if (!is_near(r.hz, rate_)) others.push_back(join(r.name, " ", printed("%.4g", r.hz), " Hz"));
-  }
   if (!others.empty()) {
     const std::size_t count = others.size();
     if (count > 3) others.resize(3), others.push_back(join("and ", count - 3, " more"));

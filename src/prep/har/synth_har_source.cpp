@@ -2,12 +2,8 @@
 #include <numbers>
 
 #include "lockstep/base/consecutive.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/philox.hpp"
-#include "lockstep/io/atomic_file.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/har/har_options.hpp"
 
 namespace lockstep::prep {
@@ -107,12 +103,11 @@ bool run_synth_har(const Args& args) {
   set.channel_units = kHarUnits;
   set.class_names = kHarActivities;
   std::int32_t recording = 0;
-  for (std::int32_t subject = 1; subject <= static_cast<std::int32_t>(subjects); ++subject) {
+  for (std::int32_t subject = 1; subject <= static_cast<std::int32_t>(subjects); ++subject)
     for (std::size_t activity = 0; activity < kModel.size(); ++activity, ++recording) {
       const auto channels = make_recording(split.seed, subject, activity, samples, noise);
       append_windows(set, channels, 0, samples, kStride, {static_cast<std::int32_t>(activity), subject, recording, 0});
     }
-  }
   set.notes.emplace_back("generator", std::string("har"));
   set.notes.emplace_back("noise", noise);
   split_subjects(set, consecutive<std::int64_t>(set.windows()), split.test_fraction, 2, split.seed, "prep.har.test");

@@ -2,13 +2,8 @@
 #include <map>
 #include <sstream>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/line_reader.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/har/har_options.hpp"
 
 namespace lockstep::prep {

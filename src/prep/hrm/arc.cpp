@@ -270,7 +270,7 @@ std::vector<ArcTask> read_arc_tasks(const ArcInput& input) {
 std::int64_t choose_of_same_name(std::vector<std::vector<ArcTask>>& folders, SameName how) {
   std::map<std::string, const ArcTask*> chosen;
   std::int64_t others = 0;
-  for (const auto& folder : folders) {
+  for (const auto& folder : folders)
     for (const ArcTask& task : folder) {
       const auto [other, fresh] = chosen.emplace(task.name, &task);
       if (fresh) continue;
@@ -279,7 +279,6 @@ std::int64_t choose_of_same_name(std::vector<std::vector<ArcTask>>& folders, Sam
       if (how == SameName::last) other->second = &task;
       ++others;
     }
-  }
   std::vector<std::vector<ArcTask>> kept;
   for (const auto& folder : folders) {
     kept.emplace_back();
@@ -305,12 +304,11 @@ void arc_tokens(const ArcGrid& grid, int row, int column, std::span<std::uint8_t
 
 std::string arc_field_defect(std::span<const std::uint8_t> field) {
   int top = kArcSide, left = kArcSide, bottom = -1, right = -1;
-  for (int r = 0; r < kArcSide; ++r) {
+  for (int r = 0; r < kArcSide; ++r)
     for (int c = 0; c < kArcSide; ++c) {
       if (field[r * kArcSide + c] < kArcColour) continue;
       top = std::min(top, r), left = std::min(left, c), bottom = std::max(bottom, r), right = std::max(right, c);
     }
-  }
   if (bottom < 0) return "holds no colours";
   for (int r = 0; r < kArcSide; ++r) {
     for (int c = 0; c < kArcSide; ++c) {

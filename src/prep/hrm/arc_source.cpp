@@ -1,12 +1,6 @@
 #include <algorithm>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
-#include "lockstep/prep/files.hpp"
 #include "lockstep/prep/hrm/arc.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/hrm/puzzle_options.hpp"
 
 namespace lockstep::prep {
@@ -20,7 +14,7 @@ void summarise(const ArcInput& input, const std::vector<ArcTask>& tasks, Summary
     pairs += std::ssize(task.train);
     tests += std::ssize(task.test);
     held_out += task.evaluation;
-    for (const auto* of : {&task.train, &task.test}) {
+    for (const auto* of : {&task.train, &task.test})
       for (const ArcPair& pair : *of) {
         answered += of == &task.test && !pair.output.cells.empty();
         for (const ArcGrid* grid : {&pair.input, &pair.output}) {
@@ -29,7 +23,6 @@ void summarise(const ArcInput& input, const std::vector<ArcTask>& tasks, Summary
           most = std::max({most, grid->rows, grid->columns});
         }
       }
-    }
   }
   const std::int64_t count = std::ssize(tasks);
   summary.line("tasks", "'", input.tasks.string(), "': ", count, ", with ", pairs, " train pairs and ", tests,

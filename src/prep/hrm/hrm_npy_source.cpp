@@ -2,13 +2,8 @@
 #include <limits>
 #include <memory>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
-#include "lockstep/prep/files.hpp"
 #include "lockstep/prep/npy.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/hrm/puzzle_json.hpp"
 #include "prep/hrm/puzzle_options.hpp"
 

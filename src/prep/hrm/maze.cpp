@@ -47,14 +47,12 @@ bool make_maze(const MazeRecipe& recipe, const std::function<std::uint64_t(std::
     question = carve(recipe.side, below);
   } else {
     question.assign(cells, kMazeOpen);
-    for (auto& cell : question) {
+    for (auto& cell : question)
       if (static_cast<double>(below(std::uint64_t{1} << 32)) < recipe.density * 0x1p32) cell = kMazeWall;
-    }
   }
   std::vector<std::size_t> open;
-  for (std::size_t cell = 0; cell < cells; ++cell) {
+  for (std::size_t cell = 0; cell < cells; ++cell)
     if (question[cell] == kMazeOpen) open.push_back(cell);
-  }
   if (open.size() < 2) return false;
   const std::size_t start = open[below(open.size())];
   const auto steps = maze_distances(recipe.side, question, start);

@@ -1,9 +1,6 @@
 #include <cmath>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/prep/hrm/maze.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/hrm/puzzle_options.hpp"
 
 namespace lockstep::prep {

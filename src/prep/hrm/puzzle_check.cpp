@@ -80,12 +80,11 @@ std::string example_defect(const PuzzleSet& set, bool test, const Tokens& inputs
   if (set.task == PuzzleTask::sudoku) {
     const int order = sudoku_order(inputs.size());
     Tokens question(inputs), answer(labels);
-    for (auto* grid : {&question, &answer}) {
+    for (auto* grid : {&question, &answer})
       for (auto& token : *grid) {
         if (token == 0) return "a padding token in the grid";
         --token;
       }
-    }
     seen.few_givens += givens_of(question) < fewest_givens(order);
     if (const std::string twice = sudoku_contradiction(order, question); !twice.empty())
       return "the question contradicts itself: " + twice;
@@ -183,86 +182,6 @@ Tokens grid_of(const Tokens& field) {
   return grid;
 }
 
-}  // namespace
-
-std::vector<std::string> arc_repeats(const PuzzleSet& set) {
-  using Pair = std::pair<Tokens, Tokens>;
-  Tokens inputs(static_cast<std::size_t>(set.seq_len)), labels(inputs.size());
-  /// The pairs of a group's first puzzle, the task itself.
-  const auto pairs_of = [&](const PuzzlePart& part, std::int64_t group) {
-    std::vector<Pair> pairs;
-    const auto puzzle = static_cast<std::size_t>(part.group_indices[group]);
-    for (std::int64_t row = part.puzzle_indices[puzzle]; row < part.puzzle_indices[puzzle + 1]; ++row) {
-      part.tokens(row, inputs, labels);
-      pairs.emplace_back(grid_of(inputs), grid_of(labels));
-    }
-    std::ranges::sort(pairs);
-    return pairs;
-  };
-  std::set<std::vector<Pair>> tasks;
-  std::set<Pair> trained;
-  std::int64_t twice = 0, tests = 0, known = 0;
-  for (const PuzzlePart& part : set.train) {
-    for (std::int64_t group = 0; group < part.groups(); ++group) {
-      std::vector<Pair> pairs = pairs_of(part, group);
-      trained.insert(pairs.begin(), pairs.end());
-      twice += !tasks.insert(std::move(pairs)).second;
-    }
-  }
-  for (const PuzzlePart& part : set.test) {
-    for (std::int64_t group = 0; group < part.groups(); ++group) {
-      for (const Pair& pair : pairs_of(part, group)) {
-        ++tests;
-        known += trained.contains(pair);
-      }
-    }
-  }
-  std::vector<std::string> remarks;
-  if (twice > 0) remarks.push_back(join(twice, " tasks have the training pairs of another task with another name"));
-  if (known > 0) remarks.push_back(join(known, " of ", tests, " tests are also training examples"));
-  return remarks;
-}
-
-std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::string>& remarks) {
-  Problems problems;
-  const PuzzleSet set = read_puzzle_set(file, &problems);
-  check_task(set, problems);
-  check_totals(file, "/train", set.train, problems);
-  check_totals(file, "/test", set.test, problems);
-  if (!set.val.empty()) check_totals(file, "/val", set.val, problems);
-  if (PuzzleTotals(set.train).rows == 0) problems.emplace_back("there are no training rows");
-  if (PuzzleTotals(set.test).rows == 0) remarks.emplace_back("there are no test rows");
-  if (set.online) {
-    if (set.task == PuzzleTask::arc) problems.emplace_back("task arc has no variants that are drawn while training");
-    if (set.task == PuzzleTask::maze && set.num_aug > 7)
-      problems.push_back(join("a maze has 7 variants, not ", set.num_aug));
-    for (const auto& part : set.train) {
-      if (part.puzzles() != part.groups() || part.rows != part.groups())
-        problems.push_back(
-            join("/train/", part.name, ": augment is online, so each group must hold one puzzle of one example"));
-    }
-  }
-  if (!problems.empty()) return problems;
-
-  for (const char* split : {"/train", "/val", "/test"}) {
-    if (file.has(split)) DatasetFile(file, kHrmFormat).verify(split);
-  }
-  Remarkable seen;
-  for (const auto& [split, parts] : splits_of(set)) {
-    for (const auto& part : *parts) check_rows(set, part, split + "/" + part.name, seen, problems);
-  }
-  if (seen.longer > 0) remarks.push_back(join(seen.longer, " answers are not the shortest path"));
-  if (seen.few_givens > 0) remarks.push_back(join(seen.few_givens, " puzzles ", kFewGivens));
-  if (seen.unanswered > 0)
-    remarks.push_back(join(seen.unanswered, " test examples have no answer: lockstep predict solves them"));
-  if (problems.empty() && set.task != PuzzleTask::arc) compare_splits(set, remarks);
-  if (problems.empty() && set.task == PuzzleTask::arc)
-    for (const std::string& remark : arc_repeats(set)) remarks.push_back(remark);
-  return problems;
-}
-
-namespace {
-
 void show_grid(const PuzzleSet& set, const Tokens& inputs, const Tokens& labels, std::ostream& out) {
   static constexpr std::string_view kSudoku = "?.123456789", kMaze = "?# SGo", kArc = " |0123456789";
   const std::string_view letters = set.task == PuzzleTask::sudoku ? kSudoku
@@ -284,6 +203,77 @@ void show_grid(const PuzzleSet& set, const Tokens& inputs, const Tokens& labels,
 }
 
 }  // namespace
+
+std::vector<std::string> arc_repeats(const PuzzleSet& set) {
+  using Pair = std::pair<Tokens, Tokens>;
+  Tokens inputs(static_cast<std::size_t>(set.seq_len)), labels(inputs.size());
+  /// The pairs of a group's first puzzle, the task itself.
+  const auto pairs_of = [&](const PuzzlePart& part, std::int64_t group) {
+    std::vector<Pair> pairs;
+    const auto puzzle = static_cast<std::size_t>(part.group_indices[group]);
+    for (std::int64_t row = part.puzzle_indices[puzzle]; row < part.puzzle_indices[puzzle + 1]; ++row) {
+      part.tokens(row, inputs, labels);
+      pairs.emplace_back(grid_of(inputs), grid_of(labels));
+    }
+    std::ranges::sort(pairs);
+    return pairs;
+  };
+  std::set<std::vector<Pair>> tasks;
+  std::set<Pair> trained;
+  std::int64_t twice = 0, tests = 0, known = 0;
+  for (const PuzzlePart& part : set.train)
+    for (std::int64_t group = 0; group < part.groups(); ++group) {
+      std::vector<Pair> pairs = pairs_of(part, group);
+      trained.insert(pairs.begin(), pairs.end());
+      twice += !tasks.insert(std::move(pairs)).second;
+    }
+  for (const PuzzlePart& part : set.test) {
+    for (std::int64_t group = 0; group < part.groups(); ++group)
+      for (const Pair& pair : pairs_of(part, group)) {
+        ++tests;
+        known += trained.contains(pair);
+      }
+  }
+  std::vector<std::string> remarks;
+  if (twice > 0) remarks.push_back(join(twice, " tasks have the training pairs of another task with another name"));
+  if (known > 0) remarks.push_back(join(known, " of ", tests, " tests are also training examples"));
+  return remarks;
+}
+
+std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::string>& remarks) {
+  Problems problems;
+  const PuzzleSet set = read_puzzle_set(file, &problems);
+  check_task(set, problems);
+  check_totals(file, "/train", set.train, problems);
+  check_totals(file, "/test", set.test, problems);
+  if (!set.val.empty()) check_totals(file, "/val", set.val, problems);
+  if (PuzzleTotals(set.train).rows == 0) problems.emplace_back("there are no training rows");
+  if (PuzzleTotals(set.test).rows == 0) remarks.emplace_back("there are no test rows");
+  if (set.online) {
+    if (set.task == PuzzleTask::arc) problems.emplace_back("task arc has no variants that are drawn while training");
+    if (set.task == PuzzleTask::maze && set.num_aug > 7)
+      problems.push_back(join("a maze has 7 variants, not ", set.num_aug));
+    for (const auto& part : set.train)
+      if (part.puzzles() != part.groups() || part.rows != part.groups())
+        problems.push_back(
+            join("/train/", part.name, ": augment is online, so each group must hold one puzzle of one example"));
+  }
+  if (!problems.empty()) return problems;
+
+  for (const char* split : {"/train", "/val", "/test"})
+    if (file.has(split)) DatasetFile(file, kHrmFormat).verify(split);
+  Remarkable seen;
+  for (const auto& [split, parts] : splits_of(set))
+    for (const auto& part : *parts) check_rows(set, part, split + "/" + part.name, seen, problems);
+  if (seen.longer > 0) remarks.push_back(join(seen.longer, " answers are not the shortest path"));
+  if (seen.few_givens > 0) remarks.push_back(join(seen.few_givens, " puzzles ", kFewGivens));
+  if (seen.unanswered > 0)
+    remarks.push_back(join(seen.unanswered, " test examples have no answer: lockstep predict solves them"));
+  if (problems.empty() && set.task != PuzzleTask::arc) compare_splits(set, remarks);
+  if (problems.empty() && set.task == PuzzleTask::arc)
+    for (const std::string& remark : arc_repeats(set)) remarks.push_back(remark);
+  return problems;
+}
 
 void describe_puzzle_set(const H5File& file, std::ostream& out) {
   const PuzzleSet set = read_puzzle_set(file);

@@ -8,12 +8,7 @@
 #include <fstream>
 #include <unordered_set>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
-#include "lockstep/prep/files.hpp"
 #include "lockstep/prep/hrm/puzzle_division.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
 

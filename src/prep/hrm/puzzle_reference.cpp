@@ -16,11 +16,10 @@ using Tokens = std::vector<std::uint8_t>;
 /// Compares a part's rows and indices with the arrays of a group.
 void compare_part(const H5File& golden, const std::string& group, const PuzzlePart& part, std::int64_t seq_len,
                   ReferenceReport& report) {
-  const auto width = static_cast<std::size_t>(seq_len);
-  Tokens inputs(static_cast<std::size_t>(part.rows) * width), labels(inputs.size());
+  Tokens inputs(part.rows * seq_len), labels(inputs.size());
   for (std::int64_t row = 0; row < part.rows; ++row) {
-    const std::size_t at = static_cast<std::size_t>(row) * width;
-    part.tokens(row, std::span(inputs).subspan(at, width), std::span(labels).subspan(at, width));
+    const std::int64_t at = row * seq_len;
+    part.tokens(row, std::span(inputs).subspan(at, seq_len), std::span(labels).subspan(at, seq_len));
   }
   report.compare(golden, group + "/inputs", inputs, 0);
   report.compare(golden, group + "/labels", labels, 0);

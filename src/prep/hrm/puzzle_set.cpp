@@ -17,15 +17,14 @@ void write_tokens(H5File& file, const std::string& where, const PuzzlePart& part
   file.create_dataset(where + "/labels", H5Type::u8, {part.rows, seq_len}, layout);
   // Blocks of whole chunks: each chunk is compressed once.
   const std::int64_t chunk_rows = layout.chunk[0], block_rows = chunk_rows * (kBlockBytes / kChunkBytes);
-  const auto width = static_cast<std::size_t>(seq_len);
   std::vector<std::uint8_t> inputs, labels;
   for (std::int64_t first = 0; first < part.rows; first += block_rows) {
     const std::int64_t count = std::min(block_rows, part.rows - first);
-    inputs.resize(static_cast<std::size_t>(count) * width);
+    inputs.resize(count * seq_len);
     labels.resize(inputs.size());
     for (std::int64_t r = 0; r < count; ++r) {
-      const std::size_t at = static_cast<std::size_t>(r) * width;
-      part.tokens(first + r, std::span(inputs).subspan(at, width), std::span(labels).subspan(at, width));
+      const std::int64_t at = r * seq_len;
+      part.tokens(first + r, std::span(inputs).subspan(at, seq_len), std::span(labels).subspan(at, seq_len));
     }
     file.write_rows<std::uint8_t>(where + "/inputs", first, count, inputs);
     file.write_rows<std::uint8_t>(where + "/labels", first, count, labels);

@@ -45,14 +45,13 @@ Lines smallest_rows(const std::uint8_t* grid, std::size_t order, std::size_t fir
   const std::size_t side = order * order, band = first_row / order;
   const auto key = [&](std::size_t row) { return digit_of[grid[row * side + first_column] - 1u]; };
   std::array<std::array<std::uint8_t, 3>, 3> bands{};
-  for (std::size_t n = 0; n < order; ++n) {
+  for (std::size_t n = 0; n < order; ++n)
     for (std::size_t k = 0; k < order; ++k) {
       const std::size_t row = n * order + k;
       std::size_t at = k;
       for (; at > 0 && key(bands[n][at - 1]) > key(row); --at) bands[n][at] = bands[n][at - 1];
       bands[n][at] = static_cast<std::uint8_t>(row);
     }
-  }
   std::swap(bands[0], bands[band]);
   if (order == 3 && key(bands[1][0]) > key(bands[2][0])) std::swap(bands[1], bands[2]);
   Lines rows{};
@@ -83,7 +82,7 @@ std::string canonical_sudoku(int order_, std::span<const std::uint8_t> question,
           digit_of[grid[first * side + columns[c]] - 1u] = static_cast<std::uint8_t>(c + 1);
         const Lines rows = smallest_rows(grid, order, first, columns[0], digit_of);
         int sign = 0;  // of image against best, once they differ
-        for (std::size_t r = 0; r < side && sign <= 0; ++r) {
+        for (std::size_t r = 0; r < side && sign <= 0; ++r)
           for (std::size_t c = 0; c < side; ++c) {
             const std::size_t at = r * side + c;
             image[at] = static_cast<char>('0' + digit_of[grid[rows[r] * side + columns[c]] - 1u]);
@@ -92,7 +91,6 @@ std::string canonical_sudoku(int order_, std::span<const std::uint8_t> question,
               if (sign > 0) break;
             }
           }
-        }
         if (sign > 0) continue;
         for (std::size_t r = 0; r < side; ++r)
           for (std::size_t c = 0; c < side; ++c)

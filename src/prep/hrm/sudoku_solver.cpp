@@ -193,9 +193,8 @@ SudokuSolution solve_sudoku(int order, std::span<const std::uint8_t> question, i
   SudokuSolution found;
   if (!sudoku_contradiction(order, question).empty()) return found;
   State s{.open = b.cells};
-  for (std::size_t cell = 0; cell < question.size(); ++cell) {
+  for (std::size_t cell = 0; cell < question.size(); ++cell)
     if (question[cell] != 0) place(b, s, cell, question[cell]);
-  }
   search(b, s, limit, found);
   return found;
 }

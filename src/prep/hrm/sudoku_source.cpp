@@ -1,7 +1,4 @@
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/hrm/puzzle_options.hpp"
 
 namespace lockstep::prep {

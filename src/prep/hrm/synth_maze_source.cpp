@@ -2,11 +2,7 @@
 #include <numeric>
 #include <unordered_set>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/hrm/maze.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/hrm/puzzle_options.hpp"
 
 namespace lockstep::prep {

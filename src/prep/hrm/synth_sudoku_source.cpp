@@ -4,11 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/hrm/puzzle_options.hpp"
 
 namespace lockstep::prep {

@@ -4,12 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/line_reader.hpp"
-#include "lockstep/prep/files.hpp"
 
 namespace lockstep::prep {
 

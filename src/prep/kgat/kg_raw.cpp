@@ -419,10 +419,9 @@ KgSet read_kg_text(const KgText& train_text, const KgText& test_text, const std:
                entity.id >= item.id ? entity : item, findings);
   if (kg_text) {
     std::vector<std::uint8_t> joined(at(sizes.items), 0);
-    for (const auto& t : set.triples) {
+    for (const auto& t : set.triples)
       for (const std::int32_t end : {t.head, t.tail})
         if (end < sizes.items) joined[at(end)] = 1;
-    }
     const auto first = std::find(joined.begin(), joined.end(), 0);
     findings.add("items without triples, kept", std::count(first, joined.end(), 0), KgPolicy::keep, "",
                  "'" + kg.name + "'", join("the first is item ", first - joined.begin()));

@@ -17,14 +17,13 @@ void compare_matrix(const H5File& golden, const std::string& group, const Ckg& g
                     ReferenceReport& report) {
   std::vector<std::int64_t> rows, columns;
   std::vector<float> entries;
-  for (std::size_t row = 0; row + 1 < graph.adj_indptr.size(); ++row) {
+  for (std::size_t row = 0; row + 1 < graph.adj_indptr.size(); ++row)
     for (std::int64_t p = graph.adj_indptr[row]; p < graph.adj_indptr[row + 1]; ++p) {
       if (values[at(p)] == 0) continue;
       rows.push_back(static_cast<std::int64_t>(row));
       columns.push_back(graph.col[at(p)]);
       entries.push_back(values[at(p)]);
     }
-  }
   report.compare(golden, group + "/row", rows, kExact);
   report.compare(golden, group + "/col", columns, kExact);
   report.compare(golden, group + "/val", entries, kInitialValues);

@@ -1,8 +1,3 @@
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/kgat/kg_output.hpp"
 #include "prep/kgat/kg_tables.hpp"
 

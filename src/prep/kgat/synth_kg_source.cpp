@@ -1,9 +1,5 @@
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_system.hpp"
 #include "lockstep/prep/kgat/kg_synth.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/kgat/kg_output.hpp"
 
 namespace lockstep::prep {

@@ -152,9 +152,8 @@ IdealRates ideal_rates(const SequenceSet& set, HeldOut which) {
   const GapRule& rule = *set.rule;
   const auto cells = items_by_cell(rule);
   std::array<std::array<Gain, kNegatives + 1>, kTop> gains;
-  for (std::int64_t b = 0; b < kTop; ++b) {
+  for (std::int64_t b = 0; b < kTop; ++b)
     for (std::int64_t t = 0; t <= kNegatives; ++t) gains[b][t] = gain_of(b, t);
-  }
   const auto cell_of = [&](std::int32_t item) {
     const auto i = static_cast<std::size_t>(item - 1);
     return static_cast<std::size_t>(rule.cluster[i] * rule.categories + rule.category[i]);

@@ -37,9 +37,8 @@ class Numbering {
   Dense number(const std::vector<bool>& used) {
     read_kinds();
     std::vector<std::int32_t> order;
-    for (std::size_t entry = 0; entry < table_.size(); ++entry) {
+    for (std::size_t entry = 0; entry < table_.size(); ++entry)
       if (used[entry]) order.push_back(static_cast<std::int32_t>(entry));
-    }
     Dense dense;
     dense.number.assign(table_.size(), 0);
     if (options_.keep_ids) return keep(order, std::move(dense));
@@ -161,14 +160,13 @@ SequenceSet make_sequences(const Interactions& raw, const SequenceOptions& optio
   std::vector<std::int64_t> next(set.offsets.begin(), set.offsets.end() - 1);
   std::vector<std::size_t> order(kept.size());
   for (const std::size_t line : kept) order[next[user_of(line) - 1]++] = line;
-  if (raw.has_time) {
+  if (raw.has_time)
     for (std::size_t u = 0; u + 1 < set.offsets.size(); ++u)
       std::stable_sort(order.begin() + set.offsets[u], order.begin() + set.offsets[u + 1],
                        [&](std::size_t a, std::size_t b) {
                          if (raw.time[a] != raw.time[b] || raw.fraction.empty()) return raw.time[a] < raw.time[b];
                          return raw.fraction[a] < raw.fraction[b];
                        });
-  }
   set.item.reserve(order.size());
   for (const std::size_t line : order) {
     set.item.push_back(items.number[raw.item[line]]);

@@ -32,7 +32,6 @@ void compare_windows(const H5File& golden, const SequenceSet& set, ReferenceRepo
   const std::int64_t maxlen = golden.int_attribute("/", "maxlen"), span = golden.int_attribute("/", "time_span");
   require_data(maxlen > 0 && maxlen <= 4096 && span > 0 && span < (1 << 18), "reading '", golden.path().string(),
                "': maxlen ", maxlen, " and time_span ", span, " are out of range");
-  const auto slots = static_cast<std::size_t>(maxlen);
   const auto time_span = static_cast<std::int32_t>(span);
   std::int64_t windows = 0;
   for (std::int64_t u = 0; u < set.n_users(); ++u) {
@@ -40,8 +39,8 @@ void compare_windows(const H5File& golden, const SequenceSet& set, ReferenceRepo
     const std::string group = join("/outputs/user", u + 1);
     if (!golden.is_group(group)) continue;
     ++windows;
-    std::vector<std::int32_t> seq(slots), pos(slots), buckets;
-    std::vector<std::int64_t> time(slots);
+    std::vector<std::int32_t> seq(maxlen), pos(maxlen), buckets;
+    std::vector<std::int64_t> time(maxlen);
     training_window(set.items_of(u).first(train), set.times_of(u).first(train), seq, pos, time);
     for (const std::int64_t t_i : time)
       for (const std::int64_t t_j : time) buckets.push_back(relation_bucket(t_i, t_j, time_span));
@@ -81,9 +80,8 @@ void verify_sequences(const H5File& golden, ReferenceReport& report) {
   with("items", set.item);
   with("times_scaled", set.time_scaled);
   std::vector<std::int64_t> part;
-  for (std::int64_t u = 0; u < set.n_users(); ++u) {
+  for (std::int64_t u = 0; u < set.n_users(); ++u)
     for (std::int64_t k = 0; k < set.length(u); ++k) part.push_back(std::max<std::int64_t>(0, k + 1 - set.n_train[u]));
-  }
   with("split", part);
   compare_windows(golden, set, report);
 }

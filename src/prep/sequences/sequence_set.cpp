@@ -20,10 +20,7 @@ std::string RawIds::name(std::int64_t dense) const {
   return is_text ? texts[at] : std::to_string(numbers[at]);
 }
 
-std::int64_t SequenceSet::length(std::int64_t user) const {
-  const auto u = static_cast<std::size_t>(user);
-  return offsets[u + 1] - offsets[u];
-}
+std::int64_t SequenceSet::length(std::int64_t user) const { return offsets[user + 1] - offsets[user]; }
 
 std::span<const std::int32_t> SequenceSet::items_of(std::int64_t user) const {
   return std::span(item).subspan(offsets[user], length(user));

@@ -1,10 +1,4 @@
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
-#include "lockstep/prep/files.hpp"
 #include "lockstep/prep/sequences/interactions.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/source_options.hpp"
 
 namespace lockstep::prep {

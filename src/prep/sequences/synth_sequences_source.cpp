@@ -1,13 +1,9 @@
 #include <sstream>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_system.hpp"
 #include "lockstep/prep/sequences/gap_sessions.hpp"
 #include "lockstep/prep/sequences/interactions.hpp"
-#include "lockstep/prep/source.hpp"
 #include "prep/source_options.hpp"
 
 namespace lockstep::prep {

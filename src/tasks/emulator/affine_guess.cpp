@@ -17,7 +17,7 @@ void normalise(std::span<const float> x, const std::vector<double>& mean, const 
 /// is used. B (n, m). A pivot that rounding makes smaller than the ridge counts as the ridge.
 void solve(std::vector<double>& a, std::vector<double>& b, std::size_t n, std::size_t m) {
   std::vector<double> pivot(n);
-  for (std::size_t i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = 0; j <= i; ++j) {
       double sum = a[i * n + j];
       for (std::size_t k = 0; k < j; ++k) sum -= a[i * n + k] * a[j * n + k] * pivot[k];
@@ -27,7 +27,6 @@ void solve(std::vector<double>& a, std::vector<double>& b, std::size_t n, std::s
         a[i * n + j] = sum / pivot[j];
       }
     }
-  }
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t k = 0; k < i; ++k)
       for (std::size_t c = 0; c < m; ++c) b[i * m + c] -= a[i * n + k] * b[k * m + c];

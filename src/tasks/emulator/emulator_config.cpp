@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"

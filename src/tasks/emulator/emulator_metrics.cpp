@@ -23,6 +23,19 @@ void each_part(const Layout& layout, S& sums, const View& view) {
   view(many * layout.n_out, sums.ensemble);
   view(many * (layout.members + 1), sums.ranks);
 }
+
+/// The order of numbers, with NaN after all others. The operator < is no order of values with NaN.
+bool nan_last(double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
+
+/// The metrics of an ensemble from the sums of `n` values and from `ee`, the summed squared error of its mean.
+void add_ensemble_metrics(std::vector<Metric>& out, const EnsembleSums& s, double n, double ee, double members,
+                          double unit, const std::string& suffix) {
+  out.push_back({"member_rmse" + suffix, std::sqrt(s.member_ee / n) * unit});
+  out.push_back({"spread" + suffix, std::sqrt(s.variance / n) * unit});
+  out.push_back({"crps" + suffix, s.crps / n * unit});
+  out.push_back({"spread_skill" + suffix, ee > 0 ? std::sqrt((members + 1) / members * s.variance / ee) : 0});
+  for (std::size_t i = 0; i < 3; ++i) out.push_back({join("coverage", kPercents[i], suffix), s.covered[i] / n, true});
+}
 }  // namespace
 
 Sums::Sums(double* sums, const Layout& l) : layout(l) {
@@ -47,11 +60,6 @@ void Sums::forget_ensemble() const {
   auto* first = reinterpret_cast<double*>(ensemble);
   std::fill(first, ranks + layout.members + 1, std::numeric_limits<double>::quiet_NaN());
 }
-
-namespace {
-/// The order of numbers, with NaN after all others. The operator < is no order of values with NaN.
-bool nan_last(double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
-}  // namespace
 
 void add_ensemble(const Sums& to, const std::vector<Tensor>& predictions, const Tensor& target, const Tensor& mean) {
   const auto members = std::ssize(predictions);
@@ -108,18 +116,6 @@ double median(const double* bins) {
   const double half = std::fmod(total, 2) == 0 ? 0.5 : 0;  // the mean of the two middle values of an even number
   return (value(total / 2 - half) + value(total / 2 + half)) / 2;
 }
-
-namespace {
-/// The metrics of an ensemble from the sums of `n` values and from `ee`, the summed squared error of its mean.
-void add_ensemble_metrics(std::vector<Metric>& out, const EnsembleSums& s, double n, double ee, double members,
-                          double unit, const std::string& suffix) {
-  out.push_back({"member_rmse" + suffix, std::sqrt(s.member_ee / n) * unit});
-  out.push_back({"spread" + suffix, std::sqrt(s.variance / n) * unit});
-  out.push_back({"crps" + suffix, s.crps / n * unit});
-  out.push_back({"spread_skill" + suffix, ee > 0 ? std::sqrt((members + 1) / members * s.variance / ee) : 0});
-  for (std::size_t i = 0; i < 3; ++i) out.push_back({join("coverage", kPercents[i], suffix), s.covered[i] / n, true});
-}
-}  // namespace
 
 std::vector<Metric> metrics(const Sums& sums, const std::vector<std::string>& names,
                             const std::vector<double>& output_std) {

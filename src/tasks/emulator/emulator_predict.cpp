@@ -6,9 +6,7 @@
 #include <optional>
 #include <set>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -16,9 +14,7 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/io/netcdf_writer.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
-#include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/emulator/emulator_rows.hpp"
-#include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep {
@@ -53,10 +49,9 @@ class PredictionGrid {
       cells *= length;
     }
     for (std::int64_t row = 0; row < rows; ++row) {
-      const auto at = static_cast<std::size_t>(row);
-      require_data(cell[at] >= 0 && cell[at] < cells && source[at] >= 0, where, "row ", row, " is point ", cell[at],
-                   " of file ", source[at], "; the grid has ", cells, " points");
-      point_.push_back(source[at] * cells + cell[at]);
+      require_data(cell[row] >= 0 && cell[row] < cells && source[row] >= 0, where, "row ", row, " is point ", cell[row],
+                   " of file ", source[row], "; the grid has ", cells, " points");
+      point_.push_back(source[row] * cells + cell[row]);
     }
     require_data(files <= kMostPoints / cells, where, files, " files of ", cells, " points are more than 2^40");
     points_ = files * cells;
@@ -119,8 +114,7 @@ class PredictionGrid {
         if (o < variables.output_cf.size() && !variables.output_cf[o].empty())
           about["standard_name"] = variables.output_cf[o];
         if (!coordinates.empty()) about["coordinates"] = coordinates;
-        const auto points = static_cast<std::size_t>(points_);
-        file.variable<T>(free(name), dims_, std::span(values_).subspan(o * points, points), kFill<T>, about);
+        file.variable<T>(free(name), dims_, std::span(values_).subspan(o * points_, points_), kFill<T>, about);
       }
       file.global_attribute("Conventions", "CF-1.8");
       for (const auto& [name, value] : attributes)
@@ -244,9 +238,8 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
     written.output_units.resize(names.size());
     written.output_cf.resize(names.size());
     for (std::int64_t o = 0; ensemble && o < out; ++o) {
-      const auto at = static_cast<std::size_t>(o);
-      written.output_names.push_back(written.output_names[at] + "_std");
-      written.output_units.push_back(written.output_units[at]);
+      written.output_names.push_back(written.output_names[o] + "_std");
+      written.output_units.push_back(written.output_units[o]);
       written.output_cf.emplace_back();
     }
     grid->write(a.output.path, written, source);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/io/file_kind.hpp"

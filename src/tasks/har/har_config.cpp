@@ -5,7 +5,6 @@
 #include <map>
 #include <sstream>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/number.hpp"
 #include "lockstep/base/options.hpp"
@@ -133,27 +132,17 @@ void HarConfig::add_options(Options& o) {
   o.add("loss.label_smoothing,label-smoothing", &smoothing_, 0.1, below_one,
         "label smoothing, in training and in every reported loss");
 
-  o.set_default("optim.name", "adamw");
-  o.set_default("optim.lr", "0.001");
-  o.set_default("optim.weight_decay", "0.0001");
-  o.set_default("optim.clip_norm", "1");
+  o.set_defaults({"optim.name = adamw", "optim.lr = 0.001", "optim.weight_decay = 0.0001", "optim.clip_norm = 1",
+                  "batch.size = 32", "train.epochs = 20", "schedule.name = cosine", "schedule.warmup = 2",
+                  "schedule.origin = 1", "schedule.min_lr = 1e-06", "eval.best = accuracy", "stop.patience = 7",
+                  "stop.min_delta = 1e-05", "stop.tolerance = 0"});
   o.alias("optim.clip_norm", "max-grad-norm");
-  o.set_default("batch.size", "32");
   o.word("batch-size", true, "batch.per_rank: the samples of each process", [](const std::string& samples) {
     return Options::Reply{.keys = {{"batch.per_rank", samples}}};
   });
   o.alias("batch.accumulate", "grad-accum-steps");
-  o.set_default("train.epochs", "20");
-  o.set_default("schedule.name", "cosine");
-  o.set_default("schedule.warmup", "2");
   o.alias("schedule.warmup", "warmup-epochs");
-  o.set_default("schedule.origin", "1");
-  o.set_default("schedule.min_lr", "1e-06");
-  o.set_default("eval.best", "accuracy");
-  o.set_default("stop.patience", "7");
   o.alias("stop.patience", "early-stopping-patience");
-  o.set_default("stop.min_delta", "1e-05");
-  o.set_default("stop.tolerance", "0");
   o.alias("run.dir", "save-dir");
 }
 

@@ -192,10 +192,8 @@ std::vector<std::string> HarData::folds(const std::filesystem::path& path, const
   if (file.has_attribute("/", "subject_names")) names = file.text_list("/", "subject_names");
   for (const auto& subjects : reader.folds(how)) {
     std::string& text = out.emplace_back(subjects.size() == 1 ? "subject " : "subjects ");
-    for (const std::int32_t s : subjects) {
-      const auto id = static_cast<std::size_t>(s);
-      text += join(s == subjects.front() ? "" : ", ", id < names.size() ? names[id] : join(s));
-    }
+    for (const std::int32_t s : subjects)
+      text += join(s == subjects.front() ? "" : ", ", s < std::ssize(names) ? names[s] : join(s));
   }
   return out;
 }

@@ -279,12 +279,11 @@ const DrawnShard& HarTask::draw(Arena& host, const Shard& shard) const {
   double weight = weighted ? 0 : static_cast<double>(shard.count);
   const std::span<Sequence> singles = host.array<Sequence>(per_channel() ? shard.count : 0);
   for (std::int64_t i = 0; i < shard.count; ++i) {
-    const auto at = static_cast<std::size_t>(i);
     const std::int64_t sample = order(shard.first + i);
-    windows[at] = window_of(sample, shard);
-    labels[at] = data_.label(windows[at] % data_.windows());
-    if (weighted) weight += weights[at] = class_weight(labels[at]);
-    if (per_channel()) singles[at] = {windows[at], sample % channels};
+    windows[i] = window_of(sample, shard);
+    labels[i] = data_.label(windows[i] % data_.windows());
+    if (weighted) weight += weights[i] = class_weight(labels[i]);
+    if (per_channel()) singles[i] = {windows[i], sample % channels};
   }
   const std::span<const Sequence> sequences = per_channel() ? singles : sequences_of(host, windows);
 

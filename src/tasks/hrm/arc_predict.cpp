@@ -3,8 +3,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
 #include "lockstep/io/file_kind.hpp"

@@ -32,6 +32,14 @@ std::pair<int, int> corner_rectangle(std::span<const std::int32_t> field) {
   return best;
 }
 
+/// The position of the truth among the candidates of one test input, from 0; kNever if no variant voted for it.
+std::int64_t position_of_truth(std::span<const ArcBallot> ballots) {
+  const std::vector<ArcCandidate> candidates = arc_candidates(ballots);
+  const auto found =
+      std::ranges::find_if(candidates, [&](const ArcCandidate& c) { return c.answer == ballots.front().truth; });
+  return found == candidates.end() ? kNever : found - candidates.begin();
+}
+
 }  // namespace
 
 std::uint64_t ArcAnswer::hash() const { return hash64(cells.data(), cells.size(), static_cast<std::uint64_t>(rows)); }
@@ -66,18 +74,6 @@ std::vector<ArcCandidate> arc_candidates(std::span<const ArcBallot> ballots) {
   });
   return candidates;
 }
-
-namespace {
-
-/// The position of the truth among the candidates of one test input, from 0; kNever if no variant voted for it.
-std::int64_t position_of_truth(std::span<const ArcBallot> ballots) {
-  const std::vector<ArcCandidate> candidates = arc_candidates(ballots);
-  const auto found =
-      std::ranges::find_if(candidates, [&](const ArcCandidate& c) { return c.answer == ballots.front().truth; });
-  return found == candidates.end() ? kNever : found - candidates.begin();
-}
-
-}  // namespace
 
 ArcName read_arc_name(std::string_view name) {
   constexpr std::size_t kSuffix = 14;  // _t3_0182736459

@@ -1,7 +1,5 @@
 #include "lockstep/tasks/hrm/hrm_config.hpp"
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/train/run_config.hpp"
@@ -68,19 +66,9 @@ void HrmConfig::add_options(Options& o) {
         "learning rate of the puzzle embeddings, with the same schedule; 0: optim.lr");
   o.add("optim.puzzle_weight_decay,puzzle_emb_weight_decay", &model_.puzzle_weight_decay, 0.1, non_negative,
         "weight decay of the puzzle embeddings that a step uses");
-  for (const auto& [key, value] : {std::pair{"batch.size", "768"},
-                                   {"optim.name", "adam_atan2"},
-                                   {"optim.weight_decay", "0.1"},
-                                   {"optim.beta2", "0.95"},
-                                   {"schedule.name", "cosine"},
-                                   {"schedule.unit", "step"},
-                                   {"schedule.origin", "1"},
-                                   {"schedule.warmup", "2000"},
-                                   {"schedule.min_ratio", "1"},
-                                   {"eval.best", "exact_accuracy"},
-                                   {"stop.patience", "0"},
-                                   {"stop.tolerance", "0"}})
-    o.set_default(key, value);
+  o.set_defaults({"batch.size = 768", "optim.name = adam_atan2", "optim.weight_decay = 0.1", "optim.beta2 = 0.95",
+                  "schedule.name = cosine", "schedule.unit = step", "schedule.origin = 1", "schedule.warmup = 2000",
+                  "schedule.min_ratio = 1", "eval.best = exact_accuracy", "stop.patience = 0", "stop.tolerance = 0"});
   o.alias("eval.every", "eval_interval");
 }
 

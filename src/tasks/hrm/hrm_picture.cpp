@@ -68,11 +68,10 @@ std::string board_svg(const std::string& task, std::int64_t side, double x, doub
                 "\" stroke=\"var(--soft)\" fill=\"none\" stroke-width=\"", width, "\"/>");
   }
   for (std::int64_t i = 0; i < side * side; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    const std::string text = symbol(task, cells[at]);
+    const std::string text = symbol(task, cells[i]);
     if (text.empty()) continue;
-    const bool clue = task == "sudoku" ? given[at] >= 2 : given[at] == cells[at];
-    const char* colour = clue ? "var(--ink)" : cells[at] == answer[at] ? "#2e8b57" : "#d0392b";
+    const bool clue = task == "sudoku" ? given[i] >= 2 : given[i] == cells[i];
+    const char* colour = clue ? "var(--ink)" : cells[i] == answer[i] ? "#2e8b57" : "#d0392b";
     svg += join("<text text-anchor=\"middle\" x=\"", x + cell * (static_cast<double>(i % side) + 0.5), "\" y=\"",
                 y + cell * (static_cast<double>(i / side) + 0.78), "\" font-size=\"", 0.72 * cell, "\" fill=\"", colour,
                 "\">", text, "</text>");

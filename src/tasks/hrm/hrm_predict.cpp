@@ -3,13 +3,9 @@
 #include <iostream>
 
 #include "lockstep/base/csv.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/options.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_kind.hpp"
-#include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "tasks/hrm/hrm_prediction.hpp"

@@ -9,7 +9,6 @@
 #include "lockstep/tasks/hrm/hrm_config.hpp"
 #include "lockstep/tasks/hrm/puzzle_tries.hpp"
 #include "lockstep/tasks/prediction_file.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
 

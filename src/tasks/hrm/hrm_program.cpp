@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
 

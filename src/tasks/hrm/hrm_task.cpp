@@ -459,8 +459,7 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
   const auto answers = t.host_arena().array<std::int32_t>(count * cells);
   most_likely(to_host(t, out.logits.value()), answers);
   for (std::size_t i = 0; i < examples.size(); ++i) {
-    const auto width = static_cast<std::size_t>(cells);
-    const auto row = [&](std::span<const std::int32_t> all) { return all.subspan(i * width, width); };
+    const auto row = [&](std::span<const std::int32_t> all) { return all.subspan(i * cells, cells); };
     const ArcBallot ballot = arc_ballot(data_.arc_names[ids[i]], row(inputs), row(labels), row(answers),
                                         at(q, 2 * static_cast<std::int64_t>(i)));
 #pragma omp critical(hrm_ballots)

@@ -19,6 +19,31 @@ OwnedTensor on_device(Device device, const Tensor& host) {
   stream.synchronize();
   return there;
 }
+
+/// The reference's draws of one iteration.
+class RecordedDraws final : public PuzzleDraws {
+ public:
+  RecordedDraws(const PuzzlePart& part, const H5File& file, const std::string& group)
+      : part_(part),
+        order_(file.read<std::int64_t>(group + "/group_order")),
+        pick_(file.read<std::int64_t>(group + "/puzzle_pick")),
+        choice_(file.read<std::int64_t>(group + "/choice_concat")) {
+    std::int64_t at = 0;
+    for (const std::int64_t length : file.read<std::int64_t>(group + "/choice_len")) begin_.push_back(at), at += length;
+    begin_.push_back(at);
+  }
+  std::int64_t group(std::int64_t visit) const override { return order_.at(static_cast<std::size_t>(visit)); }
+  std::int64_t puzzle(std::int64_t visit, std::int64_t) const override {
+    return pick_.at(static_cast<std::size_t>(visit)) - part_.first_puzzle(group(visit));
+  }
+  std::int64_t example(std::int64_t visit, std::int64_t, std::int64_t i) const override {
+    return choice_.at(static_cast<std::size_t>(begin_.at(static_cast<std::size_t>(visit)) + i));
+  }
+
+ private:
+  const PuzzlePart& part_;
+  std::vector<std::int64_t> order_, pick_, choice_, begin_;
+};
 }  // namespace
 
 void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
@@ -105,35 +130,6 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
     v.relative("losses", name + "_dlogits", dx, kExact);
   }
 }
-
-namespace {
-
-/// The reference's draws of one iteration.
-class RecordedDraws final : public PuzzleDraws {
- public:
-  RecordedDraws(const PuzzlePart& part, const H5File& file, const std::string& group)
-      : part_(part),
-        order_(file.read<std::int64_t>(group + "/group_order")),
-        pick_(file.read<std::int64_t>(group + "/puzzle_pick")),
-        choice_(file.read<std::int64_t>(group + "/choice_concat")) {
-    std::int64_t at = 0;
-    for (const std::int64_t length : file.read<std::int64_t>(group + "/choice_len")) begin_.push_back(at), at += length;
-    begin_.push_back(at);
-  }
-  std::int64_t group(std::int64_t visit) const override { return order_.at(static_cast<std::size_t>(visit)); }
-  std::int64_t puzzle(std::int64_t visit, std::int64_t) const override {
-    return pick_.at(static_cast<std::size_t>(visit)) - part_.first_puzzle(group(visit));
-  }
-  std::int64_t example(std::int64_t visit, std::int64_t, std::int64_t i) const override {
-    return choice_.at(static_cast<std::size_t>(begin_.at(static_cast<std::size_t>(visit)) + i));
-  }
-
- private:
-  const PuzzlePart& part_;
-  std::vector<std::int64_t> order_, pick_, choice_, begin_;
-};
-
-}  // namespace
 
 void verify_hrm_sampler(Verifier& v, const H5File& file) {
   LocalDataMemory data_memory;

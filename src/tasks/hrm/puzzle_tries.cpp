@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/comm/communicator.hpp"
@@ -239,10 +238,10 @@ std::vector<PuzzleVote> try_puzzles(Communicator& comm, const HrmTask& model, st
       for (const auto& [puzzle, t] : pairs) {
         PuzzleAnswer answer = unpacked(at, cells);
         at += sizeof(AnswerHead) + cells;
-        const auto p = static_cast<std::size_t>(puzzle);
-        const bool follows = tries.combine == "rules" &&
-                             puzzle_defect(model.data().task, inputs.subspan(p * cells, cells), answer.answer).empty();
-        votes[p].add(std::move(answer), follows);
+        const bool follows =
+            tries.combine == "rules" &&
+            puzzle_defect(model.data().task, inputs.subspan(puzzle * cells, cells), answer.answer).empty();
+        votes[puzzle].add(std::move(answer), follows);
       }
     }
     if (see && std::ranges::binary_search(points, end)) see(end, votes);

@@ -9,7 +9,6 @@
 #include <numeric>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/device/discard.hpp"
@@ -233,13 +232,12 @@ class ItemShardProgram final : public TrainingProgram {
     std::ranges::fill(slot_, 0);
     slots_ = 0;
     const std::int64_t first_row = (own_.begin - table_.offset) / columns;
-    for (const std::vector<std::int32_t>* rows : {&input_, &pos_}) {
+    for (const std::vector<std::int32_t>* rows : {&input_, &pos_})
       for (const std::int32_t item : *rows) {
         const std::int64_t at = item - first_row;
         if (item == 0 || at < 0 || at >= std::ssize(slot_)) continue;
         if (std::int32_t& slot = slot_[at]; slot == 0) slot = static_cast<std::int32_t>(++slots_);
       }
-    }
     touched_ = allocate(memory_, kType, {1 + slots_ * shards_, columns});
   }
 

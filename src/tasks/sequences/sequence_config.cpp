@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/ops/item_softmax.hpp"
@@ -84,32 +82,19 @@ void SequenceConfig::add_options(Options& o) {
         "K of NDCG@K, HR@K and MRR@K; the first NDCG selects the best weights");
   o.add("eval.users", &ranking_.users, 0, non_negative, "number of users to evaluate, drawn once; 0: all");
 
-  for (const auto& [key, value] :
-       std::initializer_list<std::pair<const char*, const char*>>{{"batch.size", "128"},
-                                                                  {"optim.lr", "1e-3"},
-                                                                  {"optim.beta2", "0.98"},
-                                                                  {"optim.weight_decay", "0"},
-                                                                  {"schedule.name", "exponential"},
-                                                                  {"schedule.unit", "step"},
-                                                                  {"schedule.warmup", "200"},
-                                                                  {"schedule.step_size", "1000"},
-                                                                  {"schedule.gamma", "0.98"},
-                                                                  {"train.epochs", "300"},
-                                                                  {"eval.every", "20"},
-                                                                  {"stop.patience", "3"},
-                                                                  {"stop.tolerance", "0"}})
-    o.set_default(key, value);
-  for (const auto& [key, alias] :
-       std::initializer_list<std::pair<const char*, const char*>>{{"optim.name", "optimizer"},
-                                                                  {"optim.scale_lr", "lr_scale"},
-                                                                  {"schedule.step_size", "lr_decay_step"},
-                                                                  {"schedule.gamma", "lr_decay_rate"},
-                                                                  {"schedule.warmup", "warmup_steps"},
-                                                                  {"train.epochs", "num_epochs"},
-                                                                  {"stop.patience", "patience"},
-                                                                  {"run.dir", "train_dir"},
-                                                                  {"run.init", "state_dict_path"}})
-    o.alias(key, alias);
+  o.set_defaults({"batch.size = 128", "optim.lr = 1e-3", "optim.beta2 = 0.98", "optim.weight_decay = 0",
+                  "schedule.name = exponential", "schedule.unit = step", "schedule.warmup = 200",
+                  "schedule.step_size = 1000", "schedule.gamma = 0.98", "train.epochs = 300", "eval.every = 20",
+                  "stop.patience = 3", "stop.tolerance = 0"});
+  o.alias("optim.name", "optimizer");
+  o.alias("optim.scale_lr", "lr_scale");
+  o.alias("schedule.step_size", "lr_decay_step");
+  o.alias("schedule.gamma", "lr_decay_rate");
+  o.alias("schedule.warmup", "warmup_steps");
+  o.alias("train.epochs", "num_epochs");
+  o.alias("stop.patience", "patience");
+  o.alias("run.dir", "train_dir");
+  o.alias("run.init", "state_dict_path");
   o.word("mhc_no_amp", false, "nothing: all sums are fp32; with --precision bf16 the streams are stored in bf16, too",
          [](const std::string&) {
            return Options::Reply{

@@ -60,10 +60,9 @@ Tensor choose_users(DataMemory& data_memory, const SequenceData& data,
                     bool (*accepts)(std::int64_t train, std::int64_t all)) {
   std::vector<std::int32_t> users;
   const auto* offsets = data.offsets.data<std::int64_t>();
-  for (std::int64_t u = 0; u < data.n_users; ++u) {
+  for (std::int64_t u = 0; u < data.n_users; ++u)
     if (accepts(data.n_train.data<std::int32_t>()[u], offsets[u + 1] - offsets[u]))
       users.push_back(static_cast<std::int32_t>(u));
-  }
   return data_memory.place(DType::i32, {std::ssize(users)},
                            [&](const Tensor& to) { std::copy(users.begin(), users.end(), to.data<std::int32_t>()); });
 }

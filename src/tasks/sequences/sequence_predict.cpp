@@ -3,7 +3,6 @@
 
 #include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/csv.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/tasks/sequences/sequence_data.hpp"

@@ -22,11 +22,10 @@ void fill_window(const SequenceBatch& batch, std::int64_t b, const UserHistory& 
   auto* pos = batch.pos.data<std::int32_t>();
   for (std::int64_t t = begin[b], s = batch.slots - (begin[b + 1] - t); t < begin[b + 1]; ++t, ++s) {
     const std::int64_t event = ops::window_event(batch.slots, inputs, s);
-    const auto at = static_cast<std::size_t>(event);
     slot[t] = static_cast<std::int32_t>(s);
-    item[t] = event < 0 ? 0 : history.items[at];
-    if (time != nullptr) time[t] = event < 0 ? 0 : history.times[at];
-    if (pos != nullptr) pos[t] = event < 0 ? 0 : history.items[at + 1];
+    item[t] = event < 0 ? 0 : history.items[event];
+    if (time != nullptr) time[t] = event < 0 ? 0 : history.times[event];
+    if (pos != nullptr) pos[t] = event < 0 ? 0 : history.items[event + 1];
   }
 }
 

@@ -50,6 +50,29 @@ std::string users_text(const SequenceData& data, const std::vector<std::int32_t>
 
 double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
 
+/// The target's rank among the candidates: how many of these have a greater score, and how many the same.
+struct Rank {
+  std::int64_t greater = 0, ties = 0, candidates = 0;
+
+  template <class T>
+  Rank(T target, std::span<const T> others) {
+    for (const T score : others) {
+      candidates += score != -std::numeric_limits<T>::infinity();
+      greater += score > target;
+      ties += score == target;
+    }
+  }
+};
+
+/// The binary cross-entropy of the target and the mean one of the candidates.
+template <class T>
+double cross_entropy(T target, std::span<const T> others, std::int64_t candidates) {
+  double negative = 0;
+  for (const T score : others)
+    if (score != -std::numeric_limits<T>::infinity()) negative += softplus(static_cast<double>(score));
+  return softplus(-static_cast<double>(target)) + (candidates > 0 ? negative / static_cast<double>(candidates) : 0);
+}
+
 }  // namespace
 
 SequenceTask::SequenceTask(Options options, SequenceData data)
@@ -284,33 +307,6 @@ ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
 Tensor SequenceTask::states(Tape& tape, std::span<const UserHistory> histories) const {
   return network_.newest(tape, newest_batch(tape.host_arena(), network_.arch().window(), histories));
 }
-
-namespace {
-
-/// The target's rank among the candidates: how many of these have a greater score, and how many the same.
-struct Rank {
-  std::int64_t greater = 0, ties = 0, candidates = 0;
-
-  template <class T>
-  Rank(T target, std::span<const T> others) {
-    for (const T score : others) {
-      candidates += score != -std::numeric_limits<T>::infinity();
-      greater += score > target;
-      ties += score == target;
-    }
-  }
-};
-
-/// The binary cross-entropy of the target and the mean one of the candidates.
-template <class T>
-double cross_entropy(T target, std::span<const T> others, std::int64_t candidates) {
-  double negative = 0;
-  for (const T score : others)
-    if (score != -std::numeric_limits<T>::infinity()) negative += softplus(static_cast<double>(score));
-  return softplus(-static_cast<double>(target)) + (candidates > 0 ? negative / static_cast<double>(candidates) : 0);
-}
-
-}  // namespace
 
 SequenceTask::Ranked SequenceTask::ranked(Tape& tape, Split split, std::int64_t first, std::int64_t count) const {
   const Tensor who = allocate(tape.host_arena(), DType::i64, {count});

@@ -5,13 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/options.hpp"
 #include "lockstep/prep/emulator/emulator_set.hpp"
 #include "lockstep/prep/emulator/grid.hpp"
 #include "lockstep/prep/summary.hpp"
-
-namespace lockstep {
-class Options;
-}
 
 namespace lockstep::prep {
 

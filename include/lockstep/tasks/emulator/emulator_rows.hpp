@@ -6,14 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/world.hpp"
 #include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/tasks/prediction_file.hpp"
 
 namespace lockstep {
-
-class Options;
 
 /// The files that one command reads and writes.
 struct EmulatorFiles {
