@@ -73,7 +73,7 @@ bundle: cuda-tests  ## build/bundle.tar.xz: the CUDA programs and tests with the
 	@tests/gpu/bundle.sh $(BUNDLE) $(BUILD)-cuda-tests $(BUILD)/bundle.tar.xz
 
 # One architecture, that of H100 and H200.
-gpu-quarter: CMAKE_ARGS += -DCMAKE_CUDA_ARCHITECTURES=90a-real
+gpu-quarter: CMAKE_ARGS += -DCMAKE_CUDA_ARCHITECTURES=90a-real -DLOCKSTEP_NETCDF=OFF
 gpu-quarter: BUNDLE += --without-nccl --raw raw
 gpu-quarter: bundle  ## a bundle with the raw files of raw/ for fifteen minutes with a GPU; docs/design/gpu-check.md
 

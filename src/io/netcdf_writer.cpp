@@ -35,6 +35,15 @@ struct NetcdfWriter::Impl {
     attribute(object, name, type, space, value.c_str());
   }
 
+  /// Makes a dataset the scale of the latest dimension.
+  void scale(hid_t dataset, const std::string& name) const {
+    text(dataset, "CLASS", "DIMENSION_SCALE");
+    text(dataset, "NAME", name);
+    const h5::Id space(H5Screate(H5S_SCALAR), H5Sclose);
+    const auto number = static_cast<int>(lengths.size()) - 1;
+    attribute(dataset, "_Netcdf4Dimid", H5T_NATIVE_INT, space, &number);
+  }
+
   /// Attaches dimensions to a variable, by an object reference to each scale.
   void attach(hid_t dataset, const std::vector<std::string>& dimensions) const {
     std::vector<hobj_ref_t> references(dimensions.size());
@@ -85,25 +94,26 @@ void NetcdfWriter::dimension(const std::string& name, std::int64_t length) {
   impl_->lengths[name] = length;
   // A dimension without a variable is a dataset without stored values. The format prescribes its NAME.
   const h5::Id dataset = impl_->create(name, H5T_IEEE_F32BE, {static_cast<hsize_t>(length)});
-  impl_->text(dataset, "CLASS", "DIMENSION_SCALE");
-  impl_->text(dataset, "NAME",
-              printed("This is a netCDF dimension but not a netCDF variable.%10lld", static_cast<long long>(length)));
-  const h5::Id space(H5Screate(H5S_SCALAR), H5Sclose);
-  const auto number = static_cast<int>(impl_->lengths.size()) - 1;
-  impl_->attribute(dataset, "_Netcdf4Dimid", H5T_NATIVE_INT, space, &number);
+  impl_->scale(dataset,
+               printed("This is a netCDF dimension but not a netCDF variable.%10lld", static_cast<long long>(length)));
 }
 
 template <class T>
 void NetcdfWriter::variable(const std::string& name, const std::vector<std::string>& dimensions,
                             std::span<const T> values, T fill, const std::map<std::string, std::string>& attributes) {
   const h5::LibraryLock lock;
+  const bool axis = dimensions == std::vector{name};
+  if (axis) impl_->lengths[name] = std::ssize(values);
   const hid_t type = h5::native_type(h5_type_of<T>::value);
   const h5::Id dataset = impl_->create(name, type, impl_->shape(name, dimensions, values.size()), &fill),
                space(H5Screate(H5S_SCALAR), H5Sclose);
   impl_->check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0, "variable ", name);
-  impl_->attribute(dataset, "_FillValue", type, space, &fill);
+  if (axis)
+    impl_->scale(dataset, name);
+  else
+    impl_->attribute(dataset, "_FillValue", type, space, &fill);
   for (const auto& [attribute, text] : attributes) impl_->text(dataset, attribute, text);
-  impl_->attach(dataset, dimensions);
+  if (!axis) impl_->attach(dataset, dimensions);
 }
 template void NetcdfWriter::variable<float>(const std::string&, const std::vector<std::string>&, std::span<const float>,
                                             float, const std::map<std::string, std::string>&);

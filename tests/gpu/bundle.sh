@@ -103,7 +103,7 @@ mkdir "$home/data" "$home/raw"
 for name in ratings.dat.xz kgat-ml1m hapt_raw.tar.xz; do
   if [ -e "${raw:-/none}/$name" ]; then cp -rL "$raw/$name" "$home/raw/"; fi
 done
-# The programs contain the same kernels, further apart than xz looks by default.
-XZ_OPT=${XZ_OPT:---lzma2=preset=6,dict=512MiB} tar -C "$work" -caf "$output" lockstep-bundle
+# The programs contain the same kernels, further apart than xz looks by default. --x86 makes machine code a twentieth smaller.
+XZ_OPT=${XZ_OPT:---x86 --lzma2=preset=6,dict=512MiB} tar -C "$work" -caf "$output" lockstep-bundle
 library=$(find "$home/libexec" "$home/lib" -type f -exec objdump -T {} + 2> /dev/null | grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -1)
 echo "$output: $(du -h "$output" | cut -f1), needs the C library ${library#GLIBC_} or newer; unpack it, then lockstep-bundle/bin/lockstep info"

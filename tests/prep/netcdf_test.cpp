@@ -38,6 +38,7 @@ TEST_SUITE("prep.netcdf") {
       file.variable<float>("ice", {"y", "x"}, values, 9.96921e36f, {{"units", "1"}, {"standard_name", "fraction"}});
       file.variable<double>("depth", {"x"}, std::vector<double>{0.5, 1.5, 2.5}, -1.0, {});
       file.texts("who", "y", {"a.nc", "other.nc"}, {});
+      file.variable<double>("level", {"level"}, std::vector<double>{10, 20}, 0, {{"units", "m"}});
       file.global_attribute("Conventions", "CF-1.8");
       file.close();
       return read_text(name);
@@ -53,6 +54,9 @@ TEST_SUITE("prep.netcdf") {
     CHECK(read[3] == 4);
     CHECK(std::isnan(read[4]));
     CHECK(file.read("depth") == std::vector<double>{0.5, 1.5, 2.5});
+    CHECK(file.describe("level").dims == std::vector<std::string>{"level"});
+    CHECK(file.describe("level").units == "m");
+    CHECK(file.read("level") == std::vector<double>{10, 20});
     CHECK(file.describe("who").dims == std::vector<std::string>{"y", "who_length"});
     CHECK(file.describe("who").shape == std::vector<std::int64_t>{2, 8});
   }

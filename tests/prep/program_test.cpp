@@ -254,6 +254,14 @@ TEST_SUITE("prep.program") {
     CHECK(names_in(".") == before);
   }
 
+  TEST_CASE("a program without NetCDF refuses a NetCDF file with the build option") {
+    write_tiles();
+    const auto run =
+        run_shell(program_path("prep_without_netcdf") + " netcdf --input tile1.nc --inputs tsea --outputs t2m -o o.h5");
+    CHECK(run.status == 2);
+    check_mentions(run.text, "'tile1.nc'", "LOCKSTEP_NETCDF=ON");
+  }
+
   TEST_CASE("bad data is reported in one line, with exit code 3, and no output is left") {
     write_tiles();
     fs::copy("tile1.nc", "cut.nc");

@@ -25,7 +25,8 @@ class NetcdfWriter {
 
   /// Adds a dimension that has no variable of the same name.
   void dimension(const std::string& name, std::int64_t length);
-  /// Adds a variable over existing dimensions. `fill` marks missing values (attribute _FillValue).
+  /// Adds a variable over existing dimensions. `fill` marks missing values (attribute _FillValue). A variable whose only
+  /// dimension has its name is a new dimension with these coordinates, none of which is missing.
   template <class T>
   void variable(const std::string& name, const std::vector<std::string>& dimensions, std::span<const T> values, T fill,
                 const std::map<std::string, std::string>& attributes);

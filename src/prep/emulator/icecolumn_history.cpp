@@ -1,54 +1,12 @@
-#include <netcdf.h>
-
 #include <cmath>
 #include <functional>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/atomic_file.hpp"
-#include "lockstep/io/h5.hpp"
+#include "lockstep/io/netcdf_writer.hpp"
 #include "lockstep/prep/emulator/icecolumn.hpp"
 
 namespace lockstep::prep::icecolumn {
-
-namespace {
-constexpr float kFill = 1e30f;
-
-/// A file being written, which the destructor closes.
-class Writer {
- public:
-  explicit Writer(const std::filesystem::path& path) : path_(path) {
-    check(nc_create(path.c_str(), NC_NETCDF4 | NC_CLASSIC_MODEL | NC_CLOBBER, &id_));
-  }
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
-  ~Writer() {
-    if (id_ >= 0) nc_close(id_);
-  }
-  void check(int status) const { require(status == NC_NOERR, "writing '", path_.string(), "': ", nc_strerror(status)); }
-  int dim(const char* name, std::size_t length) {
-    int dim = 0;
-    check(nc_def_dim(id_, name, length, &dim));
-    return dim;
-  }
-  int variable(const char* name, nc_type type, const std::vector<int>& dims, const char* units) {
-    int variable = 0;
-    check(nc_def_var(id_, name, type, static_cast<int>(dims.size()), dims.data(), &variable));
-    check(nc_put_att_text(id_, variable, "units", std::char_traits<char>::length(units), units));
-    if (type == NC_FLOAT) check(nc_def_var_fill(id_, variable, NC_FILL, &kFill));
-    return variable;
-  }
-  int id() const { return id_; }
-  void close() {
-    const int id = id_;
-    id_ = -1;
-    check(nc_close(id));
-  }
-
- private:
-  const std::filesystem::path& path_;
-  int id_ = -1;
-};
-}  // namespace
 
 void write_history(const std::filesystem::path& path, const std::vector<Input>& inputs,
                    const std::vector<Output>& outputs) {
@@ -76,34 +34,26 @@ void write_history(const std::filesystem::path& path, const std::vector<Input>& 
                                      {"Tsfc_h", "degC", out(1)},
                                      {"fcond_h", "W m-2", out(2)}};
   write_atomically(path, [&](const std::filesystem::path& temporary) {
-    Writer file(temporary);
-    const int time = file.dim("time", NC_UNLIMITED), j = file.dim("nj", nj), i = file.dim("ni", ni);
-    const int when = file.variable("time", NC_DOUBLE, {time}, "seconds since 1970-01-01 00:00:00");
-    const int lat = file.variable("ULAT", NC_FLOAT, {j, i}, "degrees_north"),
-              lon = file.variable("ULON", NC_FLOAT, {j, i}, "degrees_east"),
-              mask = file.variable("umask", NC_FLOAT, {j, i}, "1");
-    std::vector<int> ids;
-    for (const auto& field : fields) ids.push_back(file.variable(field.name, NC_FLOAT, {time, j, i}, field.units));
-    file.check(nc_enddef(file.id()));
-
-    const std::size_t first = 0, one = 1;
+    constexpr float kFill = 1e30f;
+    NetcdfWriter file(temporary);
     const double noon = 1454328000;  // 2016-02-01 12:00
-    file.check(nc_put_vara_double(file.id(), when, &first, &one, &noon));
+    file.variable<double>("time", {"time"}, {&noon, 1}, 0, {{"units", "seconds since 1970-01-01 00:00:00"}});
+    file.dimension("nj", static_cast<std::int64_t>(nj));
+    file.dimension("ni", static_cast<std::int64_t>(ni));
     std::vector<float> values(ni * nj);
-    const auto fill = [&](const auto& value) {
+    const auto write = [&](const char* name, const std::vector<std::string>& dims, const char* units,
+                           const auto& value) {
       for (std::size_t cell = 0; cell < values.size(); ++cell) values[cell] = static_cast<float>(value(cell));
+      file.variable<float>(name, dims, values, kFill, {{"units", units}});
     };
-    fill([&](std::size_t cell) { return 60 + 30.0 * static_cast<double>(cell / ni) / static_cast<double>(nj); });
-    file.check(nc_put_var_float(file.id(), lat, values.data()));
-    fill([&](std::size_t cell) { return 360.0 * static_cast<double>(cell % ni) / static_cast<double>(ni); });
-    file.check(nc_put_var_float(file.id(), lon, values.data()));
-    fill([&](std::size_t cell) { return cell < n ? 1 : 0; });
-    file.check(nc_put_var_float(file.id(), mask, values.data()));
-    const std::size_t start[] = {0, 0, 0}, extent[] = {1, nj, ni};
-    for (std::size_t f = 0; f < fields.size(); ++f) {
-      fill([&](std::size_t cell) { return cell < n ? fields[f].value(cell) : static_cast<double>(kFill); });
-      file.check(nc_put_vara_float(file.id(), ids[f], start, extent, values.data()));
-    }
+    write("ULAT", {"nj", "ni"}, "degrees_north",
+          [&](std::size_t cell) { return 60 + 30.0 * static_cast<double>(cell / ni) / static_cast<double>(nj); });
+    write("ULON", {"nj", "ni"}, "degrees_east",
+          [&](std::size_t cell) { return 360.0 * static_cast<double>(cell % ni) / static_cast<double>(ni); });
+    write("umask", {"nj", "ni"}, "1", [&](std::size_t cell) { return cell < n ? 1 : 0; });
+    for (const auto& field : fields)
+      write(field.name, {"time", "nj", "ni"}, field.units,
+            [&](std::size_t cell) { return cell < n ? field.value(cell) : static_cast<double>(kFill); });
     file.close();
   });
 }
