@@ -91,7 +91,7 @@ test: deps build  ## build, then every test, multi-rank ones included
 	@cd $(BUILD) && ctest --output-on-failure -j $$(($(JOBS) + 1))
 
 check: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
-check: build  ## build, then the unit tests: under a minute
+check: build  ## build, then the unit tests: one and a half minutes on two cores
 	@cd $(BUILD) && ctest --output-on-failure -L unit -j $(JOBS)
 
 test-mpi: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON

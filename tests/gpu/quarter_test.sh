@@ -18,9 +18,10 @@ while read -r name steps; do
 done < <("$here/quarter.sh" --list)
 left=$(sort -u "$work/used" | comm -13 - <(sort "$work/all") || true)
 [ -z "$left" ] || { echo "FAILED: no call runs $left"; exit 1; }
-if [ "$EUID" = 0 ] && command -v setpriv > /dev/null; then
+nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+if [ "$EUID" = 0 ] && nobody test -r "$here/apart.sh" 2> /dev/null; then
   code=0
-  setpriv --reuid=65534 --regid=65534 --clear-groups "$here/apart.sh" true > "$work/message" 2>&1 || code=$?
+  nobody "$here/apart.sh" true > "$work/message" 2>&1 || code=$?
   [ "$code $(grep -c "may not create a namespace" "$work/message")" = "77 1" ] || { cat "$work/message"; echo "FAILED: apart without a right"; exit 1; }
 fi
 code=0
