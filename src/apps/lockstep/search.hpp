@@ -25,7 +25,7 @@ struct Standing {
   MeanInterval score;
 };
 
-/// The trainings of a search, as a function of their results.
+/// The trainings that a search asks for next, given the results so far.
 ///
 /// A grid has every combination of the values, the last key changing first. Random and halving draw configurations,
 /// each a function of (seed, number). Values of `run.seed` repeat every configuration; the mean over them counts.

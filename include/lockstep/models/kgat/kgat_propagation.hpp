@@ -52,8 +52,8 @@ class KgatPropagation {
   /// shapes  segments (k + 1) ascending bounds that hold all nodes
   void separate(std::vector<std::int64_t> segments) { separate_ = std::move(segments); }
 
-  /// Passes with noise use tables in this memory, which several processes share: a process writes the rows that it
-  /// owns, and all processes read them there after `owner.share()`, which only synchronises. An empty span ends this.
+  /// Puts the tables of passes with noise into this memory, which several processes share: each process writes the rows
+  /// that it owns, and all read them there after `owner.share()`, which only synchronises. An empty span ends this.
   /// The caller keeps the memory, aligned to 64 bytes, and waits for the other processes between two passes.
   void share_tables(std::span<std::byte> memory);
   /// The bytes that share_tables() needs.
