@@ -7,7 +7,7 @@
 namespace {
 prep::EmulatorSet read(const fs::path& path) { return prep::read_emulator_set(H5File::open(path)); }
 
-using Texts = std::vector<std::pair<std::string, std::string>>;
+using Texts = std::vector<RawAttribute>;
 
 constexpr std::size_t kLats = 6, kLons = 8;
 
@@ -26,24 +26,21 @@ double field(double lat, double lon, double day) { return 250 + lat / 3 + std::f
 /// Writes `variables` with the field times a factor of their own, to which `offset` is added.
 void write_field(const std::string& name, const Layout& l,
                  const std::vector<std::tuple<std::string, double, double>>& variables) {
-  RawFile raw(name, NC_NETCDF4);
-  const int t = raw.dim("time", l.days.size()), y = raw.dim(l.curvilinear ? "y" : "lat", l.lats.size()),
-            x = raw.dim(l.curvilinear ? "x" : "lon", l.lons.size());
+  const std::string y = l.curvilinear ? "y" : "lat", x = l.curvilinear ? "x" : "lon";
+  std::vector<RawVariable> written;
   std::vector<double> lat2, lon2;
   for (const double lat : l.lats)
     for (const double lon : l.lons) {
       lat2.push_back(lat);
       lon2.push_back(lon);
     }
-  if (l.curvilinear) {
-    raw.variable("TLAT", l.type, {y, x}, lat2);
-    raw.variable("TLON", l.type, {y, x}, lon2);
-  } else if (l.placed) {
-    raw.variable("lat", l.type, {y}, l.lats, {}, {{"units", "degrees_north"}});
-    raw.variable("lon", l.type, {x}, l.lons, {}, {{"units", "degrees_east"}});
-  }
+  if (l.curvilinear)
+    written = {{"TLAT", l.type, {y, x}, lat2}, {"TLON", l.type, {y, x}, lon2}};
+  else if (l.placed)
+    written = {{"lat", l.type, {y}, l.lats, {{"units", "degrees_north"}}},
+               {"lon", l.type, {x}, l.lons, {{"units", "degrees_east"}}}};
   if (!l.units.empty())
-    raw.variable("time", NC_DOUBLE, {t}, l.days, {}, {{"units", l.units}, {"calendar", l.calendar}});
+    written.push_back({"time", NC_DOUBLE, {"time"}, l.days, {{"units", l.units}, {"calendar", l.calendar}}});
   for (const auto& [variable, factor, offset] : variables) {
     std::vector<double> values;
     const auto add = [&, f = factor, o = offset](double lat, double lon, double day) {
@@ -58,9 +55,11 @@ void write_field(const std::string& name, const Layout& l,
         for (const double lat : l.lats)
           for (const double lon : l.lons) add(lat, lon, day);
     }
-    raw.variable(variable, NC_DOUBLE, l.transposed ? std::vector{x, y, t} : std::vector{t, y, x}, values, {},
-                 {{"units", "1"}});
+    const std::vector<std::string> axes = {"time", y, x};
+    written.push_back(
+        {variable, NC_DOUBLE, l.transposed ? std::vector{x, y, axes[0]} : axes, values, {{"units", "1"}}});
   }
+  write_netcdf(name, NC_NETCDF4, {{"time", l.days.size()}, {y, l.lats.size()}, {x, l.lons.size()}}, written);
 }
 
 void write_ocean(const Layout& layout) {
@@ -162,24 +161,21 @@ TEST_SUITE("prep.understood") {
     for (const bool by_position : {false, true}) {
       Layout place = layout;
       place.lats = reversed(place.lats);
-      {
-        RawFile raw("place.nc", NC_NETCDF4);
-        const int y = raw.dim(by_position ? "j" : "lat", kLats), x = raw.dim(by_position ? "i" : "lon", kLons);
-        if (!by_position) {
-          raw.variable("lat", NC_DOUBLE, {y}, place.lats, {}, {{"units", "degrees_north"}});
-          raw.variable("lon", NC_DOUBLE, {x}, place.lons, {}, {{"units", "degrees_east"}});
+      std::vector<double> lat, lon, mask;
+      for (const double v : place.lats)
+        for (const double w : place.lons) {
+          lat.push_back(v);
+          lon.push_back(w - 360);
+          mask.push_back(v > 0 ? 1 : 0);
         }
-        std::vector<double> lat, lon, mask;
-        for (const double v : place.lats)
-          for (const double w : place.lons) {
-            lat.push_back(v);
-            lon.push_back(w - 360);
-            mask.push_back(v > 0 ? 1 : 0);
-          }
-        raw.variable("geolat", NC_DOUBLE, {y, x}, lat);
-        raw.variable("geolon", NC_DOUBLE, {y, x}, lon);
-        raw.variable("wet", NC_DOUBLE, {y, x}, mask);
+      const std::string y = by_position ? "j" : "lat", x = by_position ? "i" : "lon";
+      std::vector<RawVariable> written = {
+          {"geolat", NC_DOUBLE, {y, x}, lat}, {"geolon", NC_DOUBLE, {y, x}, lon}, {"wet", NC_DOUBLE, {y, x}, mask}};
+      if (!by_position) {
+        written.push_back({"lat", NC_DOUBLE, {y}, place.lats, {{"units", "degrees_north"}}});
+        written.push_back({"lon", NC_DOUBLE, {x}, place.lons, {{"units", "degrees_east"}}});
       }
+      write_netcdf("place.nc", NC_NETCDF4, {{y, kLats}, {x, kLons}}, written);
       if (by_position) {
         layout.curvilinear = true;
         write_field("a.nc", layout, {{"a", 1, 0}, {"b", 2, 0}});
@@ -266,12 +262,11 @@ TEST_SUITE("prep.understood") {
 
   TEST_CASE("thresholds of ice are fractions, also of a column in percent; units that differ or mislead are named") {
     const auto write = [](const char* name, const std::string& units, double factor, const std::string& of_sst = "K") {
-      RawFile raw(name, NC_NETCDF4);
-      const int n = raw.dim("n", 20);
-      raw.variable("aice", NC_DOUBLE, {n}, counting(20, 0.05 * factor), {},
-                   units.empty() ? Texts{} : Texts{{"units", units}});
-      raw.variable("sst", NC_DOUBLE, {n}, counting(20), {}, of_sst.empty() ? Texts{} : Texts{{"units", of_sst}});
-      raw.variable("b", NC_DOUBLE, {n}, counting(20, 3), {}, {{"units", "1"}});
+      const auto unit = [](const std::string& text) { return text.empty() ? Texts{} : Texts{{"units", text}}; };
+      write_netcdf(name, NC_NETCDF4, {{"n", 20}},
+                   {{"aice", NC_DOUBLE, {"n"}, counting(20, 0.05 * factor), unit(units)},
+                    {"sst", NC_DOUBLE, {"n"}, counting(20), unit(of_sst)},
+                    {"b", NC_DOUBLE, {"n"}, counting(20, 3), unit("1")}});
     };
     const std::string words =
         " --inputs b,aice --outputs sst=sst*1 --mask-mode sea_ice --min-ice 0.175 -o o.h5 --input ";
@@ -302,12 +297,11 @@ TEST_SUITE("prep.understood") {
   TEST_CASE("positions are found by their meaning, in radians too, and impossible ones are warned of") {
     const auto write = [](const std::string& lat, const Texts& of_lat, const std::string& lon, const Texts& of_lon,
                           double factor) {
-      RawFile raw("a.nc", NC_NETCDF4);
-      const int y = raw.dim("j", 3), x = raw.dim("i", 4);
-      raw.variable(lat, NC_DOUBLE, {y}, {60 * factor, 70 * factor, 80 * factor}, {}, of_lat);
-      raw.variable(lon, NC_DOUBLE, {x}, {100 * factor, 110 * factor, 120 * factor, 130 * factor}, {}, of_lon);
-      raw.variable("a", NC_DOUBLE, {y, x}, counting(12));
-      raw.variable("b", NC_DOUBLE, {y, x}, counting(12));
+      write_netcdf("a.nc", NC_NETCDF4, {{"j", 3}, {"i", 4}},
+                   {{lat, NC_DOUBLE, {"j"}, {60 * factor, 70 * factor, 80 * factor}, of_lat},
+                    {lon, NC_DOUBLE, {"i"}, {100 * factor, 110 * factor, 120 * factor, 130 * factor}, of_lon},
+                    {"a", NC_DOUBLE, {"j", "i"}, counting(12)},
+                    {"b", NC_DOUBLE, {"j", "i"}, counting(12)}});
     };
     const auto text = [&](const std::string& more = "") {
       return prepare("netcdf --input a.nc --inputs a --outputs b -o o.h5 " + more);
@@ -332,22 +326,15 @@ TEST_SUITE("prep.understood") {
   }
 
   TEST_CASE("variables in groups, and CICE's own names with and without the period of their means") {
-    {
-      int id = 0, group = 0, dim = 0, variable = 0;
-      REQUIRE(nc_create("g.nc", NC_NETCDF4, &id) == NC_NOERR);
-      nc_def_dim(id, "n", 2, &dim);
-      nc_def_grp(id, "PRODUCT", &group);
-      nc_def_var(group, "sst", NC_FLOAT, 1, &dim, &variable);
-      nc_close(id);
-    }
+    write_netcdf("g.nc", NC_NETCDF4, {{"n", 2}}, {{"PRODUCT/sst", NC_FLOAT, {"n"}, {}}});
     check_refused("netcdf --input g.nc --inputs sst --outputs b -o o.h5", 2, "did you mean 'PRODUCT/sst'?");
     for (const std::string period : {"", "_h", "_d", "_m", "_1"}) {
-      RawFile("h.nc", NC_NETCDF4, {{"nj", 3}, {"ni", 4}},
-              {{"TLAT", NC_DOUBLE, {"nj", "ni"}, counting(12, 7)},
-               {"TLON", NC_DOUBLE, {"nj", "ni"}, counting(12, 30)},
-               {"tmask", NC_DOUBLE, {"nj", "ni"}, {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
-               {"aice" + period, NC_DOUBLE, {"nj", "ni"}, counting(12, 0.05)},
-               {"Tair" + period, NC_DOUBLE, {"nj", "ni"}, counting(12)}});
+      write_netcdf("h.nc", NC_NETCDF4, {{"nj", 3}, {"ni", 4}},
+                   {{"TLAT", NC_DOUBLE, {"nj", "ni"}, counting(12, 7)},
+                    {"TLON", NC_DOUBLE, {"nj", "ni"}, counting(12, 30)},
+                    {"tmask", NC_DOUBLE, {"nj", "ni"}, {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+                    {"aice" + period, NC_DOUBLE, {"nj", "ni"}, counting(12, 0.05)},
+                    {"Tair" + period, NC_DOUBLE, {"nj", "ni"}, counting(12)}});
       const std::string text = prepare("cice-history --input h.nc --inputs tair --outputs aice -o o.h5");
       check_mentions(text, "tair=Tair" + period + " ", "masked out         1  (not: tmask == 1)");
       CHECK(read("o.h5").x[0] == 1);
