@@ -18,42 +18,91 @@ void require_extents(const EmulatorArch& arch, const std::string& source) {
   }
 }
 
-/// Parses entries by name. errors  data: a missing, repeated or malformed entry
+/// Entries that are written, or parsed by name. errors  when parsing: data, a missing, repeated or malformed entry
 class Entries {
  public:
-  Entries(const Pairs& pairs, const std::string& source) : source_(source) {
+  Entries() = default;
+  Entries(const Pairs& pairs, std::string source) : parses_(true), source_(std::move(source)) {
     for (const auto& [key, value] : pairs) {
-      require_model(values_.emplace(key, value).second, source, "entry '", key, "' occurs twice; the file is damaged");
+      require_model(values_.emplace(key, value).second, source_, "entry '", key, "' occurs twice; the file is damaged");
     }
   }
-  const std::string& text(const std::string& key) const {
+  void text(const std::string& key, std::string& value) {
+    if (!parses_) return static_cast<void>(written_.emplace_back(key, value));
     const auto found = values_.find(key);
     require_model(found != values_.end(), source_, "no entry '", key, "'; the file is damaged or foreign");
-    return found->second;
+    value = found->second;
   }
-  std::int64_t integer(const std::string& key) const { return number<std::int64_t>(key, "an integer"); }
-  double real(const std::string& key) const { return number<double>(key, "a number"); }
+  /// An integer or real number.
+  template <class T>
+  void number(const std::string& key, T& value) {
+    char buffer[64];
+    std::string stored(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
+    text(key, stored);
+    const std::optional<T> parsed = number_in<T>(stored);
+    require_model(parsed && !std::isnan(static_cast<double>(*parsed)), source_, "entry ", key, " = '", stored,
+                  "' is not ", std::is_integral_v<T> ? "an integer" : "a number", "; the file is damaged");
+    value = *parsed;
+  }
+  /// Parsed entries bound what they describe.
+  std::int64_t most() const { return parses_ ? std::ssize(values_) : kLargestExtent; }
+  const std::string& source() const { return source_; }
+  const Pairs& written() const { return written_; }
 
  private:
-  template <class T>
-  T number(const std::string& key, const char* what) const {
-    const std::string& value = text(key);
-    const std::optional<T> out = number_in<T>(value);
-    require_model(out && !std::isnan(static_cast<double>(*out)), source_, "entry ", key, " = '", value, "' is not ",
-                  what, "; the file is damaged");
-    return *out;
-  }
+  bool parses_ = false;
   std::string source_;
   std::map<std::string, std::string> values_;
+  Pairs written_;
 };
 
-std::string real_text(double value) {
-  char buffer[64];
-  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
-}
-
-std::string at_or_empty(const std::vector<std::string>& values, std::size_t i) {
-  return i < values.size() ? values[i] : std::string();
+/// Names each entry with its member, for both directions.
+void fields(Entries& io, EmulatorArch& arch, EmulatorMetadata& metadata) {
+  std::string format = kFormat;
+  std::int64_t version = kVersion, meta = std::ssize(metadata.meta);
+  io.text("format", format);
+  require_model_format(format == kFormat, io.source(), "its format is '", format, "', expected '", kFormat, "'");
+  io.number("version", version);
+  require_model_format(version >= 1 && version <= kVersion, io.source(), "version ", version,
+                       " is not supported; this program reads 1 to ", kVersion, "; use a newer one");
+  io.number("n_in", arch.n_in);
+  io.number("n_out", arch.n_out);
+  io.number("hidden", arch.hidden);
+  io.number("layers", arch.layers);
+  io.text("activation", arch.activation);
+  io.number("conv_channels", arch.conv_channels);
+  io.number("conv_kernel", arch.conv_kernel);
+  require_extents(arch, io.source());
+  arch.check(Fault::data);
+  // Each variable has its own entries and each layer two tensors, so their number is bounded by the size of the file.
+  require_model(std::max({arch.n_in, arch.n_out}) <= io.most(), io.source(), arch.n_in, " inputs and ", arch.n_out,
+                " outputs, but only ", io.most(), " entries; the file is damaged");
+  EmulatorVariables& v = metadata.variables;
+  const auto variables = [&](const char* side, std::int64_t n, auto& names, auto& cf, auto& units, auto& level) {
+    for (auto* texts : {&names, &cf, &units}) texts->resize(n);
+    level.resize(n);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::string key = join(side, ".", i, ".");
+      io.text(key + "name", names[i]);
+      io.text(key + "cf", cf[i]);
+      io.text(key + "units", units[i]);
+      io.number(key + "level", level[i]);
+    }
+  };
+  variables("input", arch.n_in, v.input_names, v.input_cf, v.input_units, v.input_level);
+  variables("output", arch.n_out, v.output_names, v.output_cf, v.output_units, v.output_level);
+  io.text("input_source", v.input_source);
+  io.text("mask.variable", metadata.mask.variable);
+  io.number("mask.min", metadata.mask.min);
+  io.number("mask.max", metadata.mask.max);
+  io.text("mask.mode", metadata.mask.mode);
+  io.number("meta", meta);
+  require_model(meta >= 0 && meta <= io.most(), io.source(), meta, " meta entries; the file is damaged");
+  metadata.meta.resize(meta);
+  for (std::int64_t i = 0; i < meta; ++i) {
+    io.text(join("meta.", i, ".key"), metadata.meta[i].first);
+    io.text(join("meta.", i, ".value"), metadata.meta[i].second);
+  }
 }
 
 struct Expected {
@@ -81,17 +130,22 @@ bool all_finite(const NamedArray& tensor) {
                     tensor.values);
 }
 
-std::vector<double> take(Tensors& tensors, const std::string& name, const std::vector<std::int64_t>& shape,
-                         const std::string& source) {
+/// errors  data: no finite tensor of this name, type and shape
+const NamedArray& find(const Tensors& tensors, const std::string& name, const std::string& dtype,
+                       const std::vector<std::int64_t>& shape, const std::string& source) {
   const auto found = tensors.find(name);
   require_model(found != tensors.end(), source, "no tensor '", name, "'; the file is damaged or foreign");
-  NamedArray& tensor = found->second;
-  auto* values = std::get_if<std::vector<double>>(&tensor.values);
-  require_model(values != nullptr && tensor.shape == shape, source, "tensor '", name, "' is ", tensor.dtype(), " ",
-                shape_text(tensor.shape), ", expected f64 ", shape_text(shape));
+  const NamedArray& tensor = found->second;
+  require_model(tensor.dtype() == dtype && tensor.shape == shape, source, "tensor '", name, "' is ", tensor.dtype(),
+                " ", shape_text(tensor.shape), ", expected ", dtype, " ", shape_text(shape));
   require_model(all_finite(tensor), source, "tensor '", name, "' holds a value that is not finite");
-  std::vector<double> out = std::move(*values);
-  tensors.erase(found);
+  return tensor;
+}
+
+std::vector<double> take(Tensors& tensors, const std::string& name, const std::vector<std::int64_t>& shape,
+                         const std::string& source) {
+  auto out = std::get<std::vector<double>>(find(tensors, name, "f64", shape, source).values);
+  tensors.erase(name);
   return out;
 }
 
@@ -135,81 +189,16 @@ std::vector<std::string> public_names(const std::vector<std::string>& cf, const 
 }
 
 Pairs describe(const EmulatorArch& arch, const EmulatorMetadata& metadata) {
-  Pairs out = {{"format", kFormat},
-               {"version", std::to_string(kVersion)},
-               {"n_in", std::to_string(arch.n_in)},
-               {"n_out", std::to_string(arch.n_out)},
-               {"hidden", std::to_string(arch.hidden)},
-               {"layers", std::to_string(arch.layers)},
-               {"activation", arch.activation},
-               {"conv_channels", std::to_string(arch.conv_channels)},
-               {"conv_kernel", std::to_string(arch.conv_kernel)}};
-  const EmulatorVariables& v = metadata.variables;
-  const auto variables = [&](const char* side, std::int64_t n, const auto& names, const auto& cf, const auto& units,
-                             const auto& level) {
-    for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
-      const std::string key = join(side, ".", i, ".");
-      out.emplace_back(key + "name", at_or_empty(names, i));
-      out.emplace_back(key + "cf", at_or_empty(cf, i));
-      out.emplace_back(key + "units", at_or_empty(units, i));
-      out.emplace_back(key + "level", std::to_string(i < level.size() ? level[i] : 0));
-    }
-  };
-  variables("input", arch.n_in, v.input_names, v.input_cf, v.input_units, v.input_level);
-  variables("output", arch.n_out, v.output_names, v.output_cf, v.output_units, v.output_level);
-  out.emplace_back("input_source", v.input_source);
-  out.emplace_back("mask.variable", metadata.mask.variable);
-  out.emplace_back("mask.min", real_text(metadata.mask.min));
-  out.emplace_back("mask.max", real_text(metadata.mask.max));
-  out.emplace_back("mask.mode", metadata.mask.mode);
-  out.emplace_back("meta", std::to_string(metadata.meta.size()));
-  for (std::size_t i = 0; i < metadata.meta.size(); ++i) {
-    out.emplace_back(join("meta.", i, ".key"), metadata.meta[i].first);
-    out.emplace_back(join("meta.", i, ".value"), metadata.meta[i].second);
-  }
-  return out;
+  Entries entries;
+  EmulatorDescription copy{arch, {}, metadata};
+  fields(entries, copy.arch, copy.metadata);
+  return entries.written();
 }
 
 EmulatorDescription parse_description(const Pairs& pairs, const std::string& source) {
-  const Entries entries(pairs, source);
-  require_model_format(entries.text("format") == kFormat, source, "its format is '", entries.text("format"),
-                       "', expected '", kFormat, "'");
-  const std::int64_t version = entries.integer("version");
-  require_model_format(version >= 1 && version <= kVersion, source, "version ", version,
-                       " is not supported; this program reads 1 to ", kVersion, "; use a newer one");
+  Entries entries(pairs, source);
   EmulatorDescription out;
-  EmulatorArch& arch = out.arch;
-  arch.n_in = entries.integer("n_in");
-  arch.n_out = entries.integer("n_out");
-  arch.hidden = entries.integer("hidden");
-  arch.layers = entries.integer("layers");
-  arch.activation = entries.text("activation");
-  arch.conv_channels = entries.integer("conv_channels");
-  arch.conv_kernel = entries.integer("conv_kernel");
-  require_extents(arch, source);
-  arch.check(Fault::data);
-  // Each variable has its own entries and each layer two tensors, so their number is bounded by the size of the file.
-  require_model(std::max({arch.n_in, arch.n_out}) <= std::ssize(pairs), source, arch.n_in, " inputs and ", arch.n_out,
-                " outputs, but only ", pairs.size(), " entries; the file is damaged");
-  EmulatorVariables& v = out.metadata.variables;
-  const auto variables = [&](const char* side, std::int64_t n, auto& names, auto& cf, auto& units, auto& level) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      const std::string key = join(side, ".", i, ".");
-      names.push_back(entries.text(key + "name"));
-      cf.push_back(entries.text(key + "cf"));
-      units.push_back(entries.text(key + "units"));
-      level.push_back(entries.integer(key + "level"));
-    }
-  };
-  variables("input", arch.n_in, v.input_names, v.input_cf, v.input_units, v.input_level);
-  variables("output", arch.n_out, v.output_names, v.output_cf, v.output_units, v.output_level);
-  v.input_source = entries.text("input_source");
-  out.metadata.mask = {entries.text("mask.variable"), entries.real("mask.min"), entries.real("mask.max"),
-                       entries.text("mask.mode")};
-  const std::int64_t meta = entries.integer("meta");
-  require_model(meta >= 0 && meta <= std::ssize(pairs), source, meta, " meta entries; the file is damaged");
-  for (std::int64_t i = 0; i < meta; ++i)
-    out.metadata.meta.emplace_back(entries.text(join("meta.", i, ".key")), entries.text(join("meta.", i, ".value")));
+  fields(entries, out.arch, out.metadata);
   return out;
 }
 
@@ -220,14 +209,7 @@ TrainedEmulator assemble(EmulatorDescription description, const Tensors& weights
                 weights.size(), " weight tensors; the file is damaged");
   const auto expected = expected_weights(arch);
   const std::string dtype = weights.begin()->second.dtype();
-  for (const Expected& want : expected) {
-    const auto found = weights.find(want.name);
-    require_model(found != weights.end(), source, "no tensor '", want.name, "'; the file is damaged or foreign");
-    const NamedArray& have = found->second;
-    require_model(have.shape == want.shape && have.dtype() == dtype, source, "tensor '", want.name, "' is ",
-                  have.dtype(), " ", shape_text(have.shape), ", expected ", dtype, " ", shape_text(want.shape));
-    require_model(all_finite(have), source, "tensor '", want.name, "' holds a value that is not finite");
-  }
+  for (const Expected& want : expected) find(weights, want.name, dtype, want.shape, source);
   require_model(expected.size() == weights.size(), source, weights.size(), " tensors, expected ", expected.size(),
                 "; this program does not know its network");
   TrainedEmulator out{Emulator(arch, description.moments, dtype == "f64" ? DType::f64 : DType::f32),

@@ -1,7 +1,5 @@
 #include "fuzz/formats.hpp"
 
-#include <netcdf.h>
-
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -27,6 +25,7 @@
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/tasks/sequences/sequence_data.hpp"
 #include "lockstep/train/run_config.hpp"
+#include "prep/raw_file.hpp"
 #include "support/npy.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
@@ -409,26 +408,16 @@ Files make_arc(const fs::path& directory) {
 constexpr char kPrepareArc[] = "arc --input @/tasks --num-aug 2";
 
 Files make_netcdf(const fs::path& directory) {
-  int id = 0, time = 0, cell = 0;
-  bool good = nc_create((directory / "a.nc").c_str(), NC_CLOBBER | NC_64BIT_OFFSET, &id) == NC_NOERR &&
-              nc_def_dim(id, "time", NC_UNLIMITED, &time) == NC_NOERR && nc_def_dim(id, "cell", 12, &cell) == NC_NOERR;
-  const int dims[] = {time, cell};
-  for (const char* variable : {"lat", "lon", "tsea", "aice"}) {
-    const bool position = variable[0] == 'l';
-    int number = 0;
-    good = good &&
-           nc_def_var(id, variable, NC_FLOAT, position ? 1 : 2, dims + (position ? 1 : 0), &number) == NC_NOERR &&
-           nc_put_att_text(id, number, "units", 1, "1") == NC_NOERR;
+  std::vector<test::RawVariable> variables;
+  for (const char* name : {"lat", "lon", "tsea", "aice"}) {
+    const std::size_t number = variables.size();
+    std::vector<double> values(number < 2 ? 12 : 24);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<double>(static_cast<float>((i * (number + 3)) % 17) * 0.05f);
+    const std::vector<std::string> dims = {"time", "cell"};
+    variables.push_back({name, NC_FLOAT, {dims.begin() + (number < 2 ? 1 : 0), dims.end()}, values, {{"units", "1"}}});
   }
-  good = good && nc_enddef(id) == NC_NOERR;
-  for (int number = 0; number < 4; ++number) {
-    float values[24];
-    for (int i = 0; i < 24; ++i) values[i] = static_cast<float>((i * (number + 3)) % 17) * 0.05f;
-    const std::size_t start[] = {0, 0}, count[] = {2, 12};
-    good = good && nc_put_vara_float(id, number, number < 2 ? start + 1 : start, number < 2 ? count + 1 : count,
-                                     values) == NC_NOERR;
-  }
-  require(good && nc_close(id) == NC_NOERR, "making a sample: a NetCDF file");
+  test::write_netcdf(directory / "a.nc", NC_64BIT_OFFSET, {{"time", NC_UNLIMITED}, {"cell", 12}}, variables);
   return {"a.nc"};
 }
 constexpr char kPrepareNetcdf[] = "netcdf --input @/a.nc --inputs tsea --outputs aice";

@@ -14,17 +14,22 @@ constexpr std::pair<const char*, int> kFlavours[] = {{"classic", 0},
                                                      {"netCDF-4 classic model", NC_NETCDF4 | NC_CLASSIC_MODEL}};
 
 void write_sample(const fs::path& path, int flavour) {
-  RawFile raw(path, flavour);
-  const int time = raw.dim("time", NC_UNLIMITED), y = raw.dim("y", 3), x = raw.dim("x", 4);
-  raw.variable("plain", NC_DOUBLE, {y, x}, counting(12, 0.5));
-  raw.variable("record", NC_FLOAT, {time, y, x}, counting(24));
-  raw.variable("record2", NC_SHORT, {time, x}, counting(8));
-  raw.variable("packed", NC_SHORT, {y}, {-32767, 10, 20},
-               {{"_FillValue", -32767}, {"scale_factor", 0.25}, {"add_offset", 100}},
-               {{"units", "K"}, {"standard_name", "air_temperature"}});
-  raw.variable("missing", NC_INT, {y}, {1, -9, 3}, {{"missing_value", -9}});
-  raw.variable("never_filled", NC_FLOAT, {y}, {1, NC_FILL_FLOAT, 3});
-  raw.variable("bytes", NC_BYTE, {y}, {-127, 0, 127});
+  write_netcdf(path, flavour, {{"time", NC_UNLIMITED}, {"y", 3}, {"x", 4}},
+               {{"plain", NC_DOUBLE, {"y", "x"}, counting(12, 0.5)},
+                {"record", NC_FLOAT, {"time", "y", "x"}, counting(24)},
+                {"record2", NC_SHORT, {"time", "x"}, counting(8)},
+                {"packed",
+                 NC_SHORT,
+                 {"y"},
+                 {-32767, 10, 20},
+                 {{"_FillValue", -32767},
+                  {"scale_factor", 0.25},
+                  {"add_offset", 100},
+                  {"units", "K"},
+                  {"standard_name", "air_temperature"}}},
+                {"missing", NC_INT, {"y"}, {1, -9, 3}, {{"missing_value", -9}}},
+                {"never_filled", NC_FLOAT, {"y"}, {1, NC_FILL_FLOAT, 3}},
+                {"bytes", NC_BYTE, {"y"}, {-127, 0, 127}}});
 }
 }  // namespace
 
@@ -104,70 +109,45 @@ TEST_SUITE("prep.netcdf") {
   }
 
   TEST_CASE("fill values of another type, valid ranges and unsigned integers are honoured") {
-    {
-      RawFile raw("a.nc", 0);
-      const int n = raw.dim("n", 4);
-      const auto mark = [&](int variable, const char* name, nc_type type, const std::vector<double>& values) {
-        nc_redef(raw.id());
-        CHECK(nc_put_att_double(raw.id(), variable, name, type, values.size(), values.data()) == NC_NOERR);
-        nc_enddef(raw.id());
-      };
-      const std::vector<std::pair<std::string, double>> packing = {{"scale_factor", 0.5}, {"add_offset", 100}};
-      mark(raw.variable("rounded", NC_FLOAT, {n}, {1, -999.9, 3, 4}), "missing_value", NC_DOUBLE, {-999.9, 4});
-      mark(raw.variable("unpacked_fill", NC_SHORT, {n}, {1, 2, -30000, 4}, packing), "missing_value", NC_DOUBLE, {101});
-      mark(raw.variable("packed_fill", NC_SHORT, {n}, {1, 2, -9999, 4}, packing), "missing_value", NC_DOUBLE, {-9999});
-      mark(raw.variable("packed_range", NC_SHORT, {n}, {1, 2, 3, 4}, packing), "valid_range", NC_SHORT, {2, 3});
-      mark(raw.variable("unpacked_range", NC_SHORT, {n}, {1, 2, 3, 4}, packing), "valid_range", NC_DOUBLE,
-           {101, 101.5});
-      const int bounds = raw.variable("bounds", NC_FLOAT, {n}, {-1, 0, 1, 2});
-      mark(bounds, "valid_min", NC_DOUBLE, {0});
-      mark(bounds, "valid_max", NC_DOUBLE, {1});
-      const int bytes =
-          raw.variable("bytes", NC_BYTE, {n}, {1, -1, -128, 127}, {{"scale_factor", 2}}, {{"_Unsigned", "true"}});
-      raw.variable("never_filled", NC_FLOAT, {n}, {1, NC_FILL_FLOAT, -999, 4}, {{"missing_value", -999}});
-      mark(raw.variable("double", NC_DOUBLE, {n}, {1, -999.99, 3, 4}), "missing_value", NC_DOUBLE,
-           {static_cast<double>(-999.99f)});
-      raw.variable(
-          "text", NC_SHORT, {n}, {1, -9, 100, 4}, {},
-          {{"scale_factor", " 0.5"}, {"add_offset", "+1e1"}, {"missing_value", "-9"}, {"valid_range", "0, 20"}});
-      raw.variable("no_scale", NC_SHORT, {n}, {1, 2, 3, 4}, {}, {{"scale_factor", "0,005 K"}});
-      raw.variable("two_scales", NC_SHORT, {n}, {1, 2, 3, 4}, {}, {{"scale_factor", "0.1 0.2"}});
-      mark(bytes, "missing_value", NC_BYTE, {-1});
-      mark(bytes, "valid_max", NC_BYTE, {-128});
-    }
-    const auto file = NcFile::open("a.nc");
-    const auto read = [&](const char* name) {
+    const auto read = [&](nc_type type, const std::vector<double>& values,
+                          const std::vector<RawAttribute>& attributes) {
+      write_netcdf("a.nc", type == NC_UBYTE ? NC_NETCDF4 : 0, {{"n", values.size()}},
+                   {{"v", type, {"n"}, values, attributes}});
       std::string text;
-      for (const double value : file.read(name)) text += (std::isnan(value) ? "-" : join(value)) + " ";
+      for (const double value : NcFile::open("a.nc").read("v")) text += (std::isnan(value) ? "-" : join(value)) + " ";
       return text;
     };
-    CHECK(read("rounded") == "1 - 3 - ");
-    CHECK(read("unpacked_fill") == "100.5 - -14900 102 ");
-    CHECK(read("packed_fill") == "100.5 101 - 102 ");
-    CHECK(read("packed_range") == "- 101 101.5 - ");
-    CHECK(read("unpacked_range") == "- 101 101.5 - ");
-    CHECK(read("bounds") == "- 0 1 - ");
-    CHECK(read("bytes") == "2 - 256 254 ");
-    CHECK(read("never_filled") == "1 - - 4 ");
-    CHECK(read("double") == "1 - 3 4 ");
-    CHECK(read("text") == "10.5 - - 12 ");
-    check_mentions(error_of(Fault::data, [&] { file.read("no_scale"); }), "'no_scale' of 'a.nc'",
-                   "scale_factor is the text '0,005 K', not a number");
-    check_mentions(error_of(Fault::data, [&] { file.read("two_scales"); }), "scale_factor has 2 numbers");
-    RawFile("u.nc", NC_NETCDF4, {{"n", 3}},
-            {{"ubyte", NC_UBYTE, {"n"}, {1, 255, 128}, {{"scale_factor", 0.5}}, {{"_Unsigned", "False"}}}});
-    CHECK(NcFile::open("u.nc").read("ubyte") == std::vector<double>{0.5, -0.5, -64});
+    const RawAttribute scale("scale_factor", 0.5), offset("add_offset", 100);
+    CHECK(read(NC_FLOAT, {1, -999.9, 3, 4}, {{"missing_value", {-999.9, 4}, NC_DOUBLE}}) == "1 - 3 - ");
+    CHECK(read(NC_SHORT, {1, 2, -30000, 4}, {scale, offset, {"missing_value", 101, NC_DOUBLE}}) ==
+          "100.5 - -14900 102 ");
+    CHECK(read(NC_SHORT, {1, 2, -9999, 4}, {scale, offset, {"missing_value", -9999, NC_DOUBLE}}) == "100.5 101 - 102 ");
+    CHECK(read(NC_SHORT, {1, 2, 3, 4}, {scale, offset, {"valid_range", {2, 3}, NC_SHORT}}) == "- 101 101.5 - ");
+    CHECK(read(NC_SHORT, {1, 2, 3, 4}, {scale, offset, {"valid_range", {101, 101.5}}}) == "- 101 101.5 - ");
+    CHECK(read(NC_FLOAT, {-1, 0, 1, 2}, {{"valid_min", 0.0}, {"valid_max", 1}}) == "- 0 1 - ");
+    CHECK(read(NC_BYTE, {1, -1, -128, 127},
+               {{"scale_factor", 2}, {"_Unsigned", "true"}, {"missing_value", -1}, {"valid_max", -128, NC_BYTE}}) ==
+          "2 - 256 254 ");
+    CHECK(read(NC_FLOAT, {1, NC_FILL_FLOAT, -999, 4}, {{"missing_value", -999}}) == "1 - - 4 ");
+    CHECK(read(NC_DOUBLE, {1, -999.99, 3, 4}, {{"missing_value", static_cast<double>(-999.99f)}}) == "1 - 3 4 ");
+    CHECK(read(NC_SHORT, {1, -9, 100, 4},
+               {{"scale_factor", " 0.5"}, {"add_offset", "+1e1"}, {"missing_value", "-9"}, {"valid_range", "0, 20"}}) ==
+          "10.5 - - 12 ");
+    check_mentions(error_of(Fault::data,
+                            [&] {
+                              read(NC_SHORT, {1, 2, 3, 4}, {{"scale_factor", "0,005 K"}});
+                            }),
+                   "'v' of 'a.nc'", "scale_factor is the text '0,005 K', not a number");
+    check_mentions(error_of(Fault::data,
+                            [&] {
+                              read(NC_SHORT, {1, 2, 3, 4}, {{"scale_factor", "0.1 0.2"}});
+                            }),
+                   "scale_factor has 2 numbers");
+    CHECK(read(NC_UBYTE, {1, 255, 128}, {scale, {"_Unsigned", "False"}}) == "0.5 -0.5 -64 ");
   }
 
   TEST_CASE("variables in groups are found by their path") {
-    int id = 0, group = 0, dim = 0, variable = 0;
-    REQUIRE(nc_create("g.nc", NC_NETCDF4, &id) == NC_NOERR);
-    nc_def_dim(id, "n", 2, &dim);
-    nc_def_grp(id, "MetaData", &group);
-    nc_def_var(group, "latitude", NC_FLOAT, 1, &dim, &variable);
-    const float values[] = {60, 70};
-    nc_put_var_float(group, variable, values);
-    nc_close(id);
+    write_netcdf("g.nc", NC_NETCDF4, {{"n", 2}}, {{"MetaData/latitude", NC_FLOAT, {"n"}, {60, 70}}});
     const auto file = NcFile::open("g.nc");
     CHECK(file.read("MetaData/latitude") == std::vector<double>{60, 70});
     CHECK(file.variables() == std::vector<std::string>{"MetaData/latitude"});
@@ -217,14 +197,8 @@ TEST_SUITE("prep.netcdf") {
     check_mentions(error_of(Fault::data, [&] { NcFile::open("text.nc"); }), "text.nc", "NetCDF");
     write_text("magic.nc", std::string("CDF\x01") + "garbage");
     check_mentions(error_of(Fault::data, [&] { NcFile::open("magic.nc"); }), "header");
-    {
-      RawFile raw("a.nc", NC_NETCDF4);
-      const int n = raw.dim("n", 3);
-      raw.variable("temperature", NC_FLOAT, {n}, {1, 2, 3});
-      int text = 0;
-      nc_redef(raw.id());
-      nc_def_var(raw.id(), "label", NC_CHAR, 1, &n, &text);
-    }
+    write_netcdf("a.nc", NC_NETCDF4, {{"n", 3}},
+                 {{"temperature", NC_FLOAT, {"n"}, {1, 2, 3}}, {"label", NC_CHAR, {"n"}, {}}});
     const auto file = NcFile::open("a.nc");
     check_mentions(error_of(Fault::data, [&] { file.read("temprature"); }), "'temprature'",
                    "did you mean 'temperature'?");

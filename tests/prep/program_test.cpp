@@ -15,17 +15,20 @@ prep::EmulatorSet read(const fs::path& path) { return prep::read_emulator_set(H5
 void write_tiles() {
   for (const int tile : {1, 2}) {
     const std::string n = std::to_string(tile);
-    RawFile("tile" + n + ".nc", NC_64BIT_OFFSET, {{"Time", 1}, {"yaxis_1", 2}, {"xaxis_1", 3}, {"zaxis_1", 4}},
-            {{"tsea", NC_DOUBLE, {"Time", "yaxis_1", "xaxis_1"}, counting(6, tile)},
-             {"t2m",
-              NC_SHORT,
-              {"Time", "yaxis_1", "xaxis_1"},
-              {0, 1, 2, 3, 4, -32767},
-              {{"scale_factor", 0.5}, {"add_offset", 270}, {"_FillValue", -32767}},
-              {{"units", "K"}, {"standard_name", "air_temperature"}}},
-             {"soil", NC_DOUBLE, {"Time", "zaxis_1", "yaxis_1", "xaxis_1"}, counting(24)},
-             {"slmsk", NC_DOUBLE, {"Time", "yaxis_1", "xaxis_1"}, {0, 1, 2, 0, 0, 0}}});
-    RawFile(
+    write_netcdf("tile" + n + ".nc", NC_64BIT_OFFSET, {{"Time", 1}, {"yaxis_1", 2}, {"xaxis_1", 3}, {"zaxis_1", 4}},
+                 {{"tsea", NC_DOUBLE, {"Time", "yaxis_1", "xaxis_1"}, counting(6, tile)},
+                  {"t2m",
+                   NC_SHORT,
+                   {"Time", "yaxis_1", "xaxis_1"},
+                   {0, 1, 2, 3, 4, -32767},
+                   {{"scale_factor", 0.5},
+                    {"add_offset", 270},
+                    {"_FillValue", -32767},
+                    {"units", "K"},
+                    {"standard_name", "air_temperature"}}},
+                  {"soil", NC_DOUBLE, {"Time", "zaxis_1", "yaxis_1", "xaxis_1"}, counting(24)},
+                  {"slmsk", NC_DOUBLE, {"Time", "yaxis_1", "xaxis_1"}, {0, 1, 2, 0, 0, 0}}});
+    write_netcdf(
         "place" + n + ".nc", NC_NETCDF4, {{"lat", 2}, {"lon", 3}},
         {{"geolat", NC_FLOAT, {"lat", "lon"}, counting(6, 10)}, {"geolon", NC_FLOAT, {"lat", "lon"}, counting(6, 20)}});
   }
@@ -59,12 +62,11 @@ TEST_SUITE("prep.program") {
 
   TEST_CASE("units are the files' own or the user's, never guessed; files with different ones are refused") {
     const auto write = [&](const char* name, const std::string& units) {
-      RawFile raw(name, NC_64BIT_OFFSET);
-      const int n = raw.dim("n", 4);
-      std::vector<std::pair<std::string, std::string>> attribute;
-      if (!units.empty()) attribute.emplace_back("units", units);
-      raw.variable("sst", NC_DOUBLE, {n}, {270, 271, 272, 273}, {}, attribute);
-      raw.variable("aice", NC_DOUBLE, {n}, {0, 0.5, 0.25, 1});
+      std::vector<RawAttribute> attributes;
+      if (!units.empty()) attributes.emplace_back("units", units);
+      write_netcdf(
+          name, NC_64BIT_OFFSET, {{"n", 4}},
+          {{"sst", NC_DOUBLE, {"n"}, {270, 271, 272, 273}, attributes}, {"aice", NC_DOUBLE, {"n"}, {0, 0.5, 0.25, 1}}});
     };
     write("none.nc", "");
     write("a.nc", "K");
@@ -88,8 +90,8 @@ TEST_SUITE("prep.program") {
   }
 
   TEST_CASE("a range of levels becomes one column each") {
-    RawFile("a.nc", NC_64BIT_OFFSET, {{"lev", 3}, {"n", 4}},
-            {{"temp", NC_DOUBLE, {"lev", "n"}, counting(12)}, {"aice", NC_DOUBLE, {"n"}, {0, 0.5, 0.25, 1}}});
+    write_netcdf("a.nc", NC_64BIT_OFFSET, {{"lev", 3}, {"n", 4}},
+                 {{"temp", NC_DOUBLE, {"lev", "n"}, counting(12)}, {"aice", NC_DOUBLE, {"n"}, {0, 0.5, 0.25, 1}}});
     prepare("netcdf --input a.nc --inputs t=temp@0:2 --outputs aice --val-fraction 0.25 -o out.h5");
     const auto set = read("out.h5");
     CHECK(set.inputs.names == std::vector<std::string>{"t_0", "t_1", "t_2"});
@@ -98,18 +100,17 @@ TEST_SUITE("prep.program") {
   }
 
   TEST_CASE("positions come from the columns' coordinates, then from the variables with the most dimensions") {
-    for (const bool attribute : {false, true}) {
-      RawFile raw(attribute ? "cf.nc" : "tile.nc", NC_64BIT_OFFSET);
-      const int lat = raw.dim("lat", 2), lon = raw.dim("lon", 2);
-      raw.variable("lat", NC_DOUBLE, {lat}, {1, 2});
-      raw.variable("lon", NC_DOUBLE, {lon}, {1, 2});
-      raw.variable("geolat", NC_DOUBLE, {lat, lon}, {50, 51, 60, 61});
-      raw.variable("geolon", NC_DOUBLE, {lat, lon}, {10, 20, 11, 21});
-      raw.variable("phi", NC_DOUBLE, {lat, lon}, {-50, -51, -60, -61}, {}, {{"standard_name", "latitude"}});
-      raw.variable("lambda", NC_DOUBLE, {lat, lon}, {5, 6, 7, 8}, {}, {{"standard_name", "longitude"}});
-      raw.variable("a", NC_DOUBLE, {lat, lon}, counting(4), {}, {{"coordinates", attribute ? "lambda phi" : "absent"}});
-      raw.variable("b", NC_DOUBLE, {lat, lon}, counting(4));
-    }
+    for (const bool attribute : {false, true})
+      write_netcdf(
+          attribute ? "cf.nc" : "tile.nc", NC_64BIT_OFFSET, {{"lat", 2}, {"lon", 2}},
+          {{"lat", NC_DOUBLE, {"lat"}, {1, 2}},
+           {"lon", NC_DOUBLE, {"lon"}, {1, 2}},
+           {"geolat", NC_DOUBLE, {"lat", "lon"}, {50, 51, 60, 61}},
+           {"geolon", NC_DOUBLE, {"lat", "lon"}, {10, 20, 11, 21}},
+           {"phi", NC_DOUBLE, {"lat", "lon"}, {-50, -51, -60, -61}, {{"standard_name", "latitude"}}},
+           {"lambda", NC_DOUBLE, {"lat", "lon"}, {5, 6, 7, 8}, {{"standard_name", "longitude"}}},
+           {"a", NC_DOUBLE, {"lat", "lon"}, counting(4), {{"coordinates", attribute ? "lambda phi" : "absent"}}},
+           {"b", NC_DOUBLE, {"lat", "lon"}, counting(4)}});
     check_mentions(prepare("netcdf --input tile.nc --inputs a --outputs b --val-fraction 0.25 -o tile.h5"),
                    "positions          geolat, geolon\n");
     CHECK(read("tile.h5").lat == std::vector<float>{50, 51, 60, 61});
@@ -269,8 +270,8 @@ TEST_SUITE("prep.program") {
     fs::copy(kGolden + "/emulator_prep_cice.nc", "cut4.nc");
     fs::resize_file("cut4.nc", fs::file_size("cut4.nc") / 2);
     write_text("foreign.nc", "PNG or whatever else");
-    RawFile("nan.nc", NC_NETCDF4, {{"n", 4}},
-            {{"a", NC_DOUBLE, {"n"}, {1, 2, 3, 4}}, {"b", NC_DOUBLE, {"n"}, {NAN, NAN, NAN, INFINITY}}});
+    write_netcdf("nan.nc", NC_NETCDF4, {{"n", 4}},
+                 {{"a", NC_DOUBLE, {"n"}, {1, 2, 3, 4}}, {"b", NC_DOUBLE, {"n"}, {NAN, NAN, NAN, INFINITY}}});
     prepare("synth-icecolumn --rows 100 -o good.h5");
     fs::copy("good.h5", "cut.h5");
     fs::resize_file("cut.h5", fs::file_size("cut.h5") - 1000);
@@ -326,8 +327,8 @@ TEST_SUITE("prep.program") {
   }
 
   TEST_CASE("a constant input is kept with deviation 1 and reported, a constant output is refused unless it is kept") {
-    RawFile("a.nc", NC_64BIT_DATA, {{"n", 20}},
-            {{"a", NC_DOUBLE, {"n"}, std::vector<double>(20, 5.0)}, {"b", NC_DOUBLE, {"n"}, counting(20)}});
+    write_netcdf("a.nc", NC_64BIT_DATA, {{"n", 20}},
+                 {{"a", NC_DOUBLE, {"n"}, std::vector<double>(20, 5.0)}, {"b", NC_DOUBLE, {"n"}, counting(20)}});
     check_mentions(prepare("netcdf --input a.nc --inputs a --outputs b -o a.h5"),
                    "constant inputs in the training rows: a;");
     check_mentions(prepare("netcdf --input a.nc --inputs b --outputs a -o b.h5", 3), "the output column a is constant",

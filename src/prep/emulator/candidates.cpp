@@ -13,35 +13,35 @@ namespace lockstep::prep {
 
 Candidates start_candidates(const std::vector<std::string>& names) {
   Candidates out;
-  out.names = names;
-  out.columns.resize(names.size());
-  out.level.assign(names.size(), 0);
-  out.side.assign(names.size(), "ocean");
-  out.cf.assign(names.size(), "");
-  out.units.assign(names.size(), "");
-  out.variables.resize(names.size());
-  out.without_units.resize(names.size());
-  out.filled.assign(names.size(), 0);
-  for (std::size_t c = 0; c < names.size(); ++c) {
-    const KnownColumn* known = find_column(names[c]);
+  for (const auto& name : names) {
+    CandidateColumn& column = out.columns.emplace_back();
+    column.name = name;
+    const KnownColumn* known = find_column(name);
     if (known == nullptr) continue;
-    out.cf[c] = known->cf;
-    if (std::string(known->pair_file) == "atmosphere") out.side[c] = "atmosphere";
+    column.cf = known->cf;
+    if (std::string(known->pair_file) == "atmosphere") column.side = "atmosphere";
   }
   return out;
 }
 
-void take_variable(Candidates& out, std::size_t column, const ColumnSpec& spec, const NcFile& file) {
+CandidateColumn& take_variable(Candidates& out, const ColumnSpec& spec, const NcFile& file,
+                               const std::vector<double>& values) {
+  CandidateColumn& column = *std::ranges::find(out.columns, spec.short_name, &CandidateColumn::name);
+  column.values.insert(column.values.end(), values.begin(), values.end());
+  if (spec.level) column.level = static_cast<std::int32_t>(*spec.level);
   const std::string variable = spec.variable + (spec.level ? join("@", *spec.level) : "");
-  auto& variables = out.variables[column];
-  if (std::ranges::find(variables, variable) == variables.end()) variables.push_back(variable);
+  if (std::ranges::find(column.variables, variable) == column.variables.end()) column.variables.push_back(variable);
   const bool scaled = spec.scale != 1 || spec.offset != 0;
   const std::string units = scaled ? "" : file.describe(spec.variable).units;
-  if (units.empty() || units == "none") return out.without_units[column].push_back(file.path().filename().string());
-  std::string& before = out.units[column];
-  require_data(before.empty() || same_units(before, units), "reading '", file.path().string(), "': ", out.names[column],
-               " is in ", units, ", in the files before it in ", before, "; prepare files of one unit");
-  if (before.empty()) before = units;
+  if (units.empty() || units == "none") {
+    column.without_units.push_back(file.path().filename().string());
+    return column;
+  }
+  require_data(column.units.empty() || same_units(column.units, units), "reading '", file.path().string(),
+               "': ", column.name, " is in ", units, ", in the files before it in ", column.units,
+               "; prepare files of one unit");
+  if (column.units.empty()) column.units = units;
+  return column;
 }
 
 namespace {
@@ -66,19 +66,19 @@ void add_times(Candidates& out, const Times& times, const std::filesystem::path&
 }  // namespace
 
 void append_points(Candidates& out, FilePoints points, const std::filesystem::path& file) {
-  const std::size_t n = points.valid.size();
-  const auto append = [&](std::vector<double>& to, const std::vector<double>& from, double otherwise) {
-    require(from.empty() || from.size() == n, "gathering '", file.string(), "': ", from.size(), " values for ", n,
-            " points");
-    if (from.empty()) {
-      to.insert(to.end(), n, otherwise);
-    } else {
-      to.insert(to.end(), from.begin(), from.end());
-    }
+  const std::size_t n = points.valid.size(), before = out.points();
+  for (CandidateColumn& column : out.columns) {
+    const std::size_t values = column.values.size() - before;
+    require(values == 0 || values == n, "gathering '", file.string(), "': ", values, " values for ", n, " points");
+    column.filled = column.filled || values < n;
+    column.values.resize(before + n);
+  }
+  const auto append = [&](std::vector<double>& to, std::vector<double>& from) {
+    from.resize(n, std::numeric_limits<double>::quiet_NaN());
+    to.insert(to.end(), from.begin(), from.end());
   };
-  for (std::size_t c = 0; c < out.columns.size(); ++c) append(out.columns[c], points.values[c], 0.0);
-  append(out.lat, points.lat, std::numeric_limits<double>::quiet_NaN());
-  append(out.lon, points.lon, std::numeric_limits<double>::quiet_NaN());
+  append(out.lat, points.lat);
+  append(out.lon, points.lon);
   const std::string place = points.place.empty() ? "unknown" : points.place;
   if (std::find(out.places.begin(), out.places.end(), place) == out.places.end()) out.places.push_back(place);
   points.times.seconds.resize(n, 0);
@@ -137,7 +137,7 @@ std::optional<std::string> find_coordinate(const NcFile& file, const Grid& grid,
 
 /// Degrees of a coordinate, also where the file counts radians.
 std::vector<double> read_degrees(const NcFile& file, const std::string& name, const Grid& grid) {
-  auto values = read_on_grid(file, {name, name, {}, 1, 0}, grid);
+  auto values = read_on_grid(file, {name, name}, grid);
   if (file.describe(name).units.starts_with("rad"))
     for (double& value : values) value *= 180 / std::numbers::pi;
   return values;

@@ -5,20 +5,21 @@ namespace lockstep::prep {
 
 /// A table with these columns and no points.
 Candidates start_candidates(const std::vector<std::string>& names);
-/// Records the variable and units of a column in one file; "" and "none" mean unknown. errors  data: an earlier file
-/// has other units
-void take_variable(Candidates& out, std::size_t column, const ColumnSpec& spec, const NcFile& file);
-/// Points of one file: `values[c]` of each column (empty: zeros), positions and times.
+/// Adds the values of a column in one file and records its variable, level and units; "" and "none" mean unknown.
+/// errors  data: an earlier file has other units
+CandidateColumn& take_variable(Candidates& out, const ColumnSpec& spec, const NcFile& file,
+                               const std::vector<double>& values);
+/// Points of one file: positions and times.
 struct FilePoints {
   Grid grid;
-  std::vector<std::vector<double>> values;
   std::vector<double> lat, lon;  ///< empty: unknown
   std::string place;             ///< the variables of lat and lon
   Grid place_grid;               ///< dimensions of lat
   Times times;
   std::vector<std::uint8_t> valid;
 };
-/// errors  data: another calendar than the files before it
+/// Ends a file: columns without a value for its points become zeros. errors  data: another calendar than the files
+/// before it
 void append_points(Candidates& out, FilePoints points, const std::filesystem::path& file);
 /// Reads latitude and longitude, in degrees, if the file has them. An empty name selects the first of `coordinates`
 /// (from the columns' CF attribute of this name) that fits the grid; otherwise, of the usual names and of the variables

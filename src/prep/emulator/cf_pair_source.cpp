@@ -31,7 +31,7 @@ std::optional<PairColumn> pair_column(const std::string& name, const PairOptions
 
 /// Reads the last level of an atmosphere variable or level 0 of an ocean variable, if it has levels.
 ColumnSpec with_level(const NcFile& file, const std::string& name, const PairColumn& column) {
-  ColumnSpec spec{name, column.variable, {}, 1, 0};
+  ColumnSpec spec{name, column.variable};
   if (level_axis(file, file.describe(column.variable))) spec.level = column.atmosphere ? -1 : 0;
   return spec;
 }
@@ -119,34 +119,29 @@ Candidates read_pair(const PairOptions& options, const Selection& selection) {
       return with_level(file_of(column.atmosphere), name, column);
     };
     const ColumnSpec thickness = demand("thick"), air = demand("tair");
-    const Pair files = pair_up(ocean, demand("thick"), atmosphere, demand("tair"), out);
+    const Pair files = pair_up(ocean, thickness, atmosphere, air, out);
     const auto read = [&](bool is_atmosphere, const ColumnSpec& spec) {
       if (!is_atmosphere) return read_on_grid(ocean, spec, files.points.grid);
       return of_partners(read_on_grid(atmosphere, spec, files.air_grid), files.partner);
     };
     FilePoints points = files.points;
-    const auto thick = read(false, demand("thick")), tair = read(true, demand("tair"));
+    const auto thick = read(false, thickness), tair = read(true, air);
     for (std::size_t i = 0; i < thick.size(); ++i)
       points.valid.push_back(thick[i] > 0 && thick[i] <= kThickest_m && tair[i] >= kColdest_K && tair[i] <= kWarmest_K);
-    for (std::size_t c = 0; c < out.names.size(); ++c) {
-      const auto column = pair_column(out.names[c], options);
-      const bool present = column && file_of(column->atmosphere).has(column->variable);
-      if (!present) {
-        require_data(selection.missing == "zero", "reading '",
-                     (column && column->atmosphere ? atmosphere : ocean).path().string(), "': no variable ",
-                     column ? "'" + column->variable + "' " : "", "for '", out.names[c], "'; name it with --names ",
-                     out.names[c], "=ocean:VARIABLE, or fill it with --missing zero");
-        points.values.emplace_back();
-        out.filled[c] = 1;
+    for (const auto& wanted : out.columns) {
+      const auto column = pair_column(wanted.name, options);
+      if (!column || !file_of(column->atmosphere).has(column->variable)) {
+        require_data(selection.missing == "zero", "reading '", file_of(column && column->atmosphere).path().string(),
+                     "': no variable ", column ? "'" + column->variable + "' " : "", "for '", wanted.name,
+                     "'; name it with --names ", wanted.name, "=ocean:VARIABLE, or fill it with --missing zero");
         continue;
       }
       const NcFile& file = file_of(column->atmosphere);
-      const ColumnSpec spec = with_level(file, out.names[c], *column);
-      points.values.push_back(read(column->atmosphere, spec));
-      out.level[c] = recorded_level(file, spec, column->atmosphere, options.atm_level_index);
-      out.side[c] = column->atmosphere ? "atmosphere" : "ocean";
-      out.cf[c] = spec.variable;
-      take_variable(out, c, spec, file);
+      const ColumnSpec spec = with_level(file, wanted.name, *column);
+      CandidateColumn& taken = take_variable(out, spec, file, read(column->atmosphere, spec));
+      taken.level = recorded_level(file, spec, column->atmosphere, options.atm_level_index);
+      taken.side = column->atmosphere ? "atmosphere" : "ocean";
+      taken.cf = spec.variable;
     }
     append_points(out, std::move(points), options.ocean[pair]);
   }

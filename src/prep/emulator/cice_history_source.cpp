@@ -1,3 +1,5 @@
+#include <span>
+
 #include "prep/emulator/candidates.hpp"
 #include "prep/emulator/emulator_output.hpp"
 
@@ -50,19 +52,13 @@ Candidates read_history(const HistoryOptions& options, const Selection& selectio
     const auto place = [&](const std::string& name) {
       const auto variable = history_variable(file, name, options);
       if (!variable) fail_missing(file, name);
-      return ColumnSpec{name, *variable, {}, 1, 0};
+      return ColumnSpec{name, *variable};
     };
     std::vector<ColumnSpec> specs = {place("lat"), place("lon"), place("mask")};
-    std::vector<std::optional<ColumnSpec>> columns;
-    for (const auto& name : out.names) {
-      const auto variable = history_variable(file, name, options);
-      if (!variable) {
-        if (selection.missing != "zero") fail_missing(file, name);
-        columns.emplace_back();
-        continue;
-      }
-      columns.push_back(ColumnSpec{name, *variable, {}, 1, 0});
-      specs.push_back(*columns.back());
+    for (const auto& column : out.columns) {
+      const auto variable = history_variable(file, column.name, options);
+      if (variable) specs.push_back({column.name, *variable});
+      if (!variable && selection.missing != "zero") fail_missing(file, column.name);
     }
     const Grid grid = common_grid(file, specs);
     FilePoints points;
@@ -72,14 +68,8 @@ Candidates read_history(const HistoryOptions& options, const Selection& selectio
     for (const double mask : read_on_grid(file, specs[2], grid)) points.valid.push_back(mask == 1);
     out.mask = specs[2].variable + " == 1";
     points.times = read_times(file, grid, coordinates_of(file, specs.back().variable));
-    for (std::size_t c = 0; c < columns.size(); ++c) {
-      points.values.push_back(columns[c] ? read_on_grid(file, *columns[c], grid) : std::vector<double>{});
-      if (columns[c]) {
-        take_variable(out, c, *columns[c], file);
-      } else {
-        out.filled[c] = 1;
-      }
-    }
+    for (const ColumnSpec& spec : std::span(specs).subspan(3))
+      take_variable(out, spec, file, read_on_grid(file, spec, grid));
     points.grid = grid;
     append_points(out, std::move(points), path);
   }

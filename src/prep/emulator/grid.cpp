@@ -199,7 +199,7 @@ Times read_times(const NcFile& file, const Grid& grid, const std::vector<std::st
       values[i] = static_cast<double>(static_cast<std::int64_t>(i) / below % grid.shape[at]);
     out.trouble = "no variable counts time from a date";
   } else {
-    values = read_on_grid(file, {out.variable, out.variable, {}, 1, 0}, grid);
+    values = read_on_grid(file, {out.variable, out.variable}, grid);
   }
   std::vector<double> steps = values;
   std::erase_if(steps, [](double v) { return !std::isfinite(v); });

@@ -67,26 +67,21 @@ std::vector<ColumnSpec> parse_columns(std::string_view text) {
 }
 
 std::vector<MaskTerm> parse_mask(std::string_view text) {
+  constexpr std::string_view kSigns = "=!<>";
+  constexpr std::array<std::string_view, 6> kOps = {"==", "!=", "<", "<=", ">", ">="};
   std::vector<MaskTerm> terms;
   const std::string whole = trim(text);
   for (std::size_t begin = 0; begin < whole.size();) {
     std::size_t end = whole.find(" and ", begin);
     if (end == std::string::npos) end = whole.size();
-    std::string_view term = std::string_view(whole).substr(begin, end - begin);
-    const auto at = term.find_first_of("=!<>");
-    MaskTerm parsed;
-    bool good = at != std::string_view::npos;
-    if (good) {
-      parsed.variable = trim(term.substr(0, at));
-      term.remove_prefix(at);
-      const auto op_end = std::min(term.find_first_not_of("=!<>"), term.size());
-      parsed.op = term.substr(0, op_end);
-      const std::string number = trim(term.substr(op_end));
-      std::string_view rest = number;
-      good = !parsed.variable.empty() && take(rest, parsed.value) && rest.empty();
-      constexpr std::array<std::string_view, 6> kOps = {"==", "!=", "<", "<=", ">", ">="};
-      good = good && std::find(kOps.begin(), kOps.end(), parsed.op) != kOps.end();
-    }
+    const std::string term = whole.substr(begin, end - begin);
+    const auto at = std::min(term.find_first_of(kSigns), term.size());
+    const auto value_at = std::min(term.find_first_not_of(kSigns, at), term.size());
+    MaskTerm parsed{trim(term.substr(0, at)), term.substr(at, value_at - at), 0};
+    const std::string number = trim(term.substr(value_at));
+    std::string_view rest = number;
+    const bool good = !parsed.variable.empty() && std::ranges::find(kOps, parsed.op) != kOps.end() &&
+                      take(rest, parsed.value) && rest.empty();
     require_usage(good, "mask '", text, "': expected 'variable op number [and ...]' with op one of == != < <= > >=");
     terms.push_back(std::move(parsed));
     begin = end + 5;

@@ -27,17 +27,6 @@ void Lorenz96::tangent(std::span<const double> x, std::span<const double> dx, st
   }
 }
 
-void Lorenz96::adjoint(std::span<const double> x, std::span<const double> w, std::span<double> out) const {
-  const Ring ring{n};
-  for (std::size_t k = 0; k < n; ++k) out[k] = -w[k];
-  for (std::size_t k = 0; k < n; ++k) {
-    const std::size_t next = ring.up(k, 1), last = ring.down(k, 1), before = ring.down(k, 2);
-    out[next] += w[k] * x[last];
-    out[before] -= w[k] * x[last];
-    out[last] += w[k] * (x[next] - x[before]);
-  }
-}
-
 void TwoScaleLorenz96::tendency(std::span<const double> x, std::span<double> out) const {
   const Ring ring{slow}, fast_ring{slow * fast};
   const double coupling = h * c / b;
@@ -67,29 +56,6 @@ void TwoScaleLorenz96::tangent(std::span<const double> x, std::span<const double
     const std::size_t next = fast_ring.up(m, 1), second = fast_ring.up(m, 2), last = fast_ring.down(m, 1);
     out[slow + m] = -c * b * (dy[next] * (y[second] - y[last]) + y[next] * (dy[second] - dy[last])) - c * dy[m] +
                     coupling * dx[m / fast];
-  }
-}
-
-void TwoScaleLorenz96::adjoint(std::span<const double> x, std::span<const double> w, std::span<double> out) const {
-  const Ring ring{slow}, fast_ring{slow * fast};
-  const double coupling = h * c / b;
-  const auto y = x.subspan(slow), wy = w.subspan(slow);
-  const auto out_y = out.subspan(slow);
-  for (std::size_t k = 0; k < slow; ++k) out[k] = -w[k];
-  for (std::size_t m = 0; m < fast_ring.n; ++m) out_y[m] = -c * wy[m] - coupling * w[m / fast];
-  for (std::size_t k = 0; k < slow; ++k) {
-    const std::size_t next = ring.up(k, 1), last = ring.down(k, 1), before = ring.down(k, 2);
-    out[last] -= w[k] * (x[before] - x[next]);
-    out[before] -= w[k] * x[last];
-    out[next] += w[k] * x[last];
-  }
-  for (std::size_t m = 0; m < fast_ring.n; ++m) {
-    const std::size_t next = fast_ring.up(m, 1), second = fast_ring.up(m, 2), last = fast_ring.down(m, 1);
-    const double g = -c * b * wy[m];
-    out_y[next] += g * (y[second] - y[last]);
-    out_y[second] += g * y[next];
-    out_y[last] -= g * y[next];
-    out[m / fast] += coupling * wy[m];
   }
 }
 
@@ -135,27 +101,10 @@ std::vector<double> rk4_tangent(const Model& model, double dt, std::span<const d
   return out;
 }
 
-template <class Model>
-std::vector<double> rk4_adjoint(const Model& model, double dt, std::span<const double> x, std::span<const double> w) {
-  Stages at, k;
-  run_stages(model, dt, x, at, k);
-  std::vector<double> out(w.begin(), w.end()), into_k(x.size()), back(x.size(), 0.0);
-  for (std::size_t s = 4; s-- > 0;) {
-    // dk_s enters the result with dt b_s and the next stage's point with dt a_{s+1}.
-    for (std::size_t i = 0; i < x.size(); ++i) into_k[i] = dt * kB[s] * w[i] + (s < 3 ? dt * kA[s + 1] * back[i] : 0);
-    model.adjoint(at[s], into_k, back);
-    for (std::size_t i = 0; i < x.size(); ++i) out[i] += back[i];
-  }
-  return out;
-}
-
 template void rk4_step(const Lorenz96&, double, std::span<double>);
 template void rk4_step(const TwoScaleLorenz96&, double, std::span<double>);
 template std::vector<double> rk4_tangent(const Lorenz96&, double, std::span<const double>, std::span<const double>);
 template std::vector<double> rk4_tangent(const TwoScaleLorenz96&, double, std::span<const double>,
-                                         std::span<const double>);
-template std::vector<double> rk4_adjoint(const Lorenz96&, double, std::span<const double>, std::span<const double>);
-template std::vector<double> rk4_adjoint(const TwoScaleLorenz96&, double, std::span<const double>,
                                          std::span<const double>);
 
 }  // namespace lockstep::prep

@@ -7,6 +7,14 @@
 namespace lockstep::prep {
 
 namespace {
+struct NetcdfOptions {
+  std::vector<std::filesystem::path> files;
+  std::vector<ColumnSpec> columns;  ///< every requested short name
+  std::vector<MaskTerm> mask;
+  std::vector<std::filesystem::path> geolocation;  ///< none, one for all, or one per file
+  std::string lat, lon;                            ///< variable names; "" tries the usual ones
+};
+
 /// errors  usage: the user named a variable that the file lacks
 void require_variable(const NcFile& file, const std::string& variable) {
   if (file.has(variable)) return;
@@ -32,8 +40,8 @@ std::vector<std::int64_t> find_places(const NcFile& file, const Grid& grid, cons
     const Kind kind = axis.units.starts_with("degree") && axis.units.find("_e") != std::string::npos ? Kind::longitude
                       : axis.units.starts_with("degree")                                             ? Kind::latitude
                                                                                                      : Kind::plain;
-    own.push_back({dim, kind, read_on_grid(file, {dim, dim, {}, 1, 0}, grid)});
-    other.push_back({dim, kind, read_on_grid(place, {dim, dim, {}, 1, 0}, grid)});
+    own.push_back({dim, kind, read_on_grid(file, {dim, dim}, grid)});
+    other.push_back({dim, kind, read_on_grid(place, {dim, dim}, grid)});
   }
   const std::string with = file.path().filename().string() + " with " + place.path().filename().string();
   if (own.empty() || own.size() < axes) {
@@ -56,8 +64,8 @@ std::vector<std::int64_t> find_places(const NcFile& file, const Grid& grid, cons
   out.pairs.push_back(with + " by " + by + ", " + describe_pairs(partner, partner.size()));
   return partner;
 }
-}  // namespace
 
+/// Reads the named columns of any NetCDF files.
 Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection) {
   const std::size_t places = options.geolocation.size();
   require_usage(places <= 1 || places == options.files.size(), "option input.geolocation: ", places, " files for ",
@@ -68,21 +76,15 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
   const auto spec_of = [&](const std::string& name) {
     for (const auto& column : options.columns)
       if (column.short_name == name) return column;
-    return ColumnSpec{name, name, {}, 1, 0};
+    return ColumnSpec{name, name};
   };
   for (std::size_t f = 0; f < options.files.size(); ++f) {
     const NcFile file = NcFile::open(options.files[f]);
-    std::vector<std::optional<ColumnSpec>> columns;
     std::vector<ColumnSpec> present;
-    for (const auto& name : out.names) {
-      const ColumnSpec spec = spec_of(name);
-      if (!file.has(spec.variable) && selection.missing == "zero") {
-        out.filled[columns.size()] = 1;
-        columns.emplace_back();
-        continue;
-      }
+    for (const auto& column : out.columns) {
+      const ColumnSpec spec = spec_of(column.name);
+      if (!file.has(spec.variable) && selection.missing == "zero") continue;
       require_variable(file, spec.variable);
-      columns.push_back(spec);
       present.push_back(spec);
     }
     require_data(!present.empty(), "reading '", file.path().string(), "': it has none of the columns");
@@ -119,19 +121,17 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
       if (in_place && !partner.empty()) values = of_partners(values, partner);
       for (std::size_t i = 0; i < values.size(); ++i) points.valid[i] = points.valid[i] && satisfies(values[i], term);
     }
-    for (std::size_t c = 0; c < columns.size(); ++c) {
-      points.values.push_back(columns[c] ? read_on_grid(file, *columns[c], grid) : std::vector<double>{});
-      if (!columns[c]) continue;
-      const NcVariable variable = file.describe(columns[c]->variable);
-      if (!variable.standard_name.empty()) out.cf[c] = variable.standard_name;
-      take_variable(out, c, *columns[c], file);
-      if (columns[c]->level) out.level[c] = static_cast<std::int32_t>(*columns[c]->level);
+    for (const ColumnSpec& spec : present) {
+      CandidateColumn& column = take_variable(out, spec, file, read_on_grid(file, spec, grid));
+      const std::string standard_name = file.describe(spec.variable).standard_name;
+      if (!standard_name.empty()) column.cf = standard_name;
     }
     points.grid = grid;
     append_points(out, std::move(points), options.files[f]);
   }
   return out;
 }
+}  // namespace
 
 bool run_netcdf(const Args& args) {
   Options options("lockstep-prep netcdf",

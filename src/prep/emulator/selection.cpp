@@ -16,10 +16,10 @@
 
 namespace lockstep::prep {
 
-const std::vector<double>& Candidates::column(const std::string& name) const {
-  const auto found = std::ranges::find(names, name);
-  require(found != names.end(), "column '", name, "' was not read");
-  return columns[found - names.begin()];
+const CandidateColumn& Candidates::column(const std::string& name) const {
+  const auto found = std::ranges::find(columns, name, &CandidateColumn::name);
+  require(found != columns.end(), "column '", name, "' was not read");
+  return *found;
 }
 
 std::vector<std::string> Selection::columns_needed() const {
@@ -151,36 +151,34 @@ void subsample(std::vector<std::int64_t>& points, const Selection& s) {
   }
 }
 
-ColumnNames names_of(const Candidates& c, const std::vector<std::string>& wanted,
-                     const std::map<std::string, std::string>& units) {
+/// The units of a column: the user's, otherwise the files'.
+std::string units_of(const CandidateColumn& column, const Selection& s) {
+  const auto given = parse_names(s.units, "variables.units");
+  const auto found = given.find(column.name);
+  return found != given.end() ? found->second : column.units;
+}
+
+ColumnNames names_of(const Candidates& c, const Selection& s, const std::vector<std::string>& wanted) {
   ColumnNames out;
   out.names = wanted;
   for (const auto& name : wanted) {
-    const auto at = static_cast<std::size_t>(std::ranges::find(c.names, name) - c.names.begin());
-    out.cf.push_back(c.cf[at]);
-    const auto given = units.find(name);
-    out.units.push_back(given != units.end() ? given->second : c.units[at]);
-    out.level.push_back(c.level[at]);
+    const CandidateColumn& column = c.column(name);
+    out.cf.push_back(column.cf);
+    out.units.push_back(units_of(column, s));
+    out.level.push_back(column.level);
   }
   return out;
 }
 
-/// The units of a column: the user's, otherwise the files'.
-std::string units_of(const Candidates& c, const Selection& s, const std::string& name) {
-  const auto given = parse_names(s.units, "variables.units");
-  if (const auto found = given.find(name); found != given.end()) return found->second;
-  return c.units[std::ranges::find(c.names, name) - c.names.begin()];
-}
-
 /// What 1 is in the units of aice: the options state fractions, and a column may be in percent.
 double whole_ice(const Candidates& c, const Selection& s) {
-  return !s.synthetic_label && same_units(units_of(c, s, "aice"), "%") ? 100 : 1;
+  return !s.synthetic_label && same_units(units_of(c.column("aice"), s), "%") ? 100 : 1;
 }
 
 /// "ocean" or "atmosphere" when all inputs share it, otherwise one word per input.
 std::string input_source(const Candidates& c, const std::vector<std::string>& inputs) {
   std::vector<std::string> sides;
-  for (const auto& name : inputs) sides.push_back(c.side[std::ranges::find(c.names, name) - c.names.begin()]);
+  for (const auto& name : inputs) sides.push_back(c.column(name).side);
   if (std::ranges::all_of(sides, [&](const auto& side) { return side == sides.front(); })) return sides.front();
   return listed(sides, ",");
 }
@@ -188,9 +186,10 @@ std::string input_source(const Candidates& c, const std::vector<std::string>& in
 }  // namespace
 
 EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport& report) {
-  const std::vector<double> synthetic = s.synthetic_label ? synthetic_aice(c.column("sst")) : std::vector<double>{};
+  const std::vector<double> synthetic =
+      s.synthetic_label ? synthetic_aice(c.column("sst").values) : std::vector<double>{};
   const auto column = [&](const std::string& name) -> const std::vector<double>& {
-    return s.synthetic_label && name == "aice" ? synthetic : c.column(name);
+    return s.synthetic_label && name == "aice" ? synthetic : c.column(name).values;
   };
 
   std::vector<std::int64_t> points;
@@ -262,9 +261,8 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
                {"test_split", s.test_split},    {"pole", s.pole},
                {"subsample", s.subsample},      {"thin_fraction", s.thin_fraction},
                {"max_patterns", s.max_patterns}};
-  const auto units = parse_names(s.units, "variables.units");
-  set.inputs = names_of(c, s.inputs, units);
-  set.outputs = names_of(c, s.outputs, units);
+  set.inputs = names_of(c, s, s.inputs);
+  set.outputs = names_of(c, s, s.outputs);
   set.input_source = input_source(c, s.inputs);
   std::vector<std::int64_t> steps;
   const auto degrees = [](double v) { return std::isfinite(v) ? static_cast<float>(v) : 0.0f; };
@@ -426,13 +424,13 @@ void summarise(const Candidates& c, const Selection& s, const SelectionReport& r
   std::vector<std::string> wanted = s.inputs, variables, filled, unknown;
   wanted.insert(wanted.end(), s.outputs.begin(), s.outputs.end());
   for (const auto& name : wanted) {
-    const auto at = static_cast<std::size_t>(std::ranges::find(c.names, name) - c.names.begin());
-    variables.push_back(listed(c.variables[at], "|"));
-    if (c.filled[at] != 0) filled.push_back(name);
-    const std::string units = units_of(c, s, name);
+    const CandidateColumn& column = c.column(name);
+    variables.push_back(listed(column.variables, "|"));
+    if (column.filled) filled.push_back(name);
+    const std::string units = units_of(column, s);
     if (units.empty()) unknown.push_back(name);
-    const auto& without = c.without_units[at];
-    if (!c.units[at].empty() && !without.empty() && units == c.units[at])
+    const auto& without = column.without_units;
+    if (!column.units.empty() && !without.empty() && units == column.units)
       summary.warning("column ", name, ": ", without.size(), " of ", c.files.size(),
                       " files state no unit (the first is ", without.front(), "), the others ", units,
                       "; see whether their values are in ", units, ", and say --units ", name, "=", units);

@@ -40,13 +40,9 @@ void append_step(const auto& model, double dt, std::vector<double>& x, bool jaco
   if (jacobian) {
     const std::size_t at = set.jac.size();
     set.jac.resize(at + n * n);
-    std::vector<double> unit(n, 0.0);
-    for (std::size_t i = 0; i < n; ++i) {
-      unit[i] = 1;
-      const auto column = rk4_tangent(model, dt, x, unit);
-      unit[i] = 0;
+    rk4_columns(model, dt, x, [&](std::size_t i, const std::vector<double>& column) {
       for (std::size_t o = 0; o < n; ++o) set.jac[at + o * n + i] = static_cast<float>(column[o]);
-    }
+    });
   }
   rk4_step(model, dt, x);
   require_bounded(x);

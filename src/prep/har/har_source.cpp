@@ -9,6 +9,7 @@
 #include "lockstep/base/number.hpp"
 #include "lockstep/io/dataset_file.hpp"
 #include "lockstep/io/line_reader.hpp"
+#include "lockstep/prep/distinct_texts.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
 #include "prep/har/har_options.hpp"
 #include "prep/har/har_times.hpp"
@@ -90,20 +91,6 @@ std::int32_t index_of(const std::vector<std::string>& names, const std::string& 
   return static_cast<std::int32_t>(std::ranges::find(names, name) - names.begin());
 }
 
-/// Different words, numbered in the order of their first use, and the place of that use.
-class Words {
- public:
-  std::int32_t number(const std::string& word, const std::string& where) {
-    const auto [at, fresh] = numbers_.emplace(word, static_cast<std::int32_t>(words.size()));
-    if (fresh) words.push_back(word), places.push_back(where);
-    return at->second;
-  }
-  std::vector<std::string> words, places;
-
- private:
-  std::map<std::string, std::int32_t> numbers_;
-};
-
 /// Copies the classes of a prepared set, its units unless `set` has units, and its normalisation if `moments`. Returns
 /// the names of its channels.
 /// errors  data: another format, windows of another length or sampling rate
@@ -180,20 +167,21 @@ class Recordings {
   /// Numbers the classes, unless the set has them, and the subjects. Sets the names of classes, subjects and channels.
   /// errors  data: a label that is no class of `like`; a subject with and without a split
   void finish(const std::string& like) {
-    if (like.empty()) set_.class_names = sorted_names(labels_.words);
+    if (like.empty()) set_.class_names = sorted_names(labels_.ids());
     std::vector<std::int32_t> classes, subjects;
-    for (std::size_t i = 0; i < labels_.words.size(); ++i) {
-      classes.push_back(index_of(set_.class_names, labels_.words[i]));
-      require_data(classes.back() < std::ssize(set_.class_names), labels_.places[i], ": label '", labels_.words[i],
+    for (std::size_t i = 0; i < labels_.size(); ++i) {
+      classes.push_back(index_of(set_.class_names, labels_.id(i)));
+      require_data(classes.back() < std::ssize(set_.class_names), labels_.place(i), ": label '", labels_.id(i),
                    "' is not a class of '", like, "'");
     }
     // Integer subjects keep their value; others are numbered, and their names stored.
-    const bool numbered = std::ranges::all_of(subjects_.words, [](const auto& name) {
+    const std::vector<std::string> names = subjects_.ids();
+    const bool numbered = std::ranges::all_of(names, [](const auto& name) {
       const auto value = as_number(name);
       return value && *value >= 0 && *value <= INT32_MAX && std::to_string(*value) == name;
     });
-    if (!numbered) set_.subject_names = sorted_names(subjects_.words);
-    for (const auto& name : subjects_.words)
+    if (!numbered) set_.subject_names = sorted_names(names);
+    for (const auto& name : names)
       subjects.push_back(numbered ? static_cast<std::int32_t>(*as_number(name)) : index_of(set_.subject_names, name));
     for (auto& label : set_.labels) label = label < 0 ? -1 : classes[label];
     for (auto& subject : set_.subject) subject = subject < 0 ? -1 : subjects[subject];
@@ -258,7 +246,7 @@ class Recordings {
       const auto& [with, without] = uses;
       require_data(subject >= 0 || without.empty(), without, ": neither subject nor split");
       require_data(subject < 0 || with.empty() || without.empty(), without, ": subject '",
-                   subject < 0 ? "" : subjects_.words[subject], "' has no split here, but one in ", with,
+                   subject < 0 ? "" : subjects_.id(subject), "' has no split here, but one in ", with,
                    "; give it in all rows of a subject, or in none");
     }
   }
@@ -299,7 +287,7 @@ class Recordings {
     const auto number = [&](const std::string& label, const std::string& where) {
       if (std::ranges::find(options_.skip_labels, label) != options_.skip_labels.end()) return kSkipped;
       require_data(printable(label) == label, where, ": the label is not UTF-8 text");
-      return labels_.number(label, where);
+      return labels_.intern(label, where);
     };
     if (table.labels.of_row.empty())
       return std::vector<std::int32_t>(table.rows(), row.label.empty() ? kUnlabelled : number(row.label, row.where));
@@ -309,7 +297,7 @@ class Recordings {
   std::vector<std::int32_t> subjects_of(const ManifestRow& row, const TextTable& table) {
     const auto number = [&](const std::string& subject, const std::string& where) {
       require_data(printable(subject) == subject, where, ": the subject is not UTF-8 text");
-      return subjects_.number(subject, where);
+      return subjects_.intern(subject, where);
     };
     std::vector<std::int32_t> out(table.rows(), -1);
     if (!table.subjects.of_row.empty())
@@ -341,7 +329,7 @@ class Recordings {
   HarSet& set_;
   Options options_;
   SampleTimes times_;
-  Words labels_, subjects_;
+  DistinctTexts<std::string> labels_, subjects_;                      ///< and the places of their first use
   std::map<std::int32_t, std::pair<std::string, std::string>> uses_;  ///< of a subject: a row with, one without split
   std::vector<std::string> aside_;
   std::string comma_decimals_;                            ///< a table that seems to have decimal commas

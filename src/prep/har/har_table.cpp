@@ -2,7 +2,6 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include "lockstep/base/number.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/line_reader.hpp"
+#include "lockstep/prep/distinct_texts.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
 
 namespace lockstep::prep {
@@ -141,15 +141,6 @@ bool time_of(std::string_view text, bool comma, double& value, bool& date) {
   return date = true;
 }
 
-void add(TextColumn& column, std::map<std::string, std::int32_t, std::less<>>& known, std::string_view text) {
-  auto at = known.find(text);
-  if (at == known.end()) {
-    at = known.emplace(std::string(text), static_cast<std::int32_t>(column.words.size())).first;
-    column.words.emplace_back(text);
-  }
-  column.of_row.push_back(at->second);
-}
-
 }  // namespace
 
 std::string TextTable::line_of(std::size_t row) const {
@@ -250,7 +241,7 @@ TextTable read_text_table(const std::filesystem::path& path, std::size_t fields_
   std::optional<Positions> at;
   Separator separator;
   CommaDecimals decimals;
-  std::map<std::string, std::int32_t, std::less<>> labels, subjects;
+  DistinctTexts<> labels, subjects;
   std::size_t line_number = 0, blank_line = 0, chosen_by = 0;
   while (lines.next(line)) {
     ++line_number;
@@ -301,8 +292,8 @@ TextTable read_text_table(const std::filesystem::path& path, std::size_t fields_
                    " does not fit 32-bit floats");
       table.values.push_back(value);
     }
-    if (at->label != Positions::kNone) add(table.labels, labels, fields[at->label]);
-    if (at->subject != Positions::kNone) add(table.subjects, subjects, fields[at->subject]);
+    if (at->label != Positions::kNone) table.labels.of_row.push_back(labels.intern(fields[at->label]));
+    if (at->subject != Positions::kNone) table.subjects.of_row.push_back(subjects.intern(fields[at->subject]));
     if (at->time == Positions::kNone) continue;
     require_data(time_of(fields[at->time], !separator.comma(), value, table.dates), here(), ": '", fields[at->time],
                  "' in column ", table.time_name,
@@ -311,6 +302,8 @@ TextTable read_text_table(const std::filesystem::path& path, std::size_t fields_
     table.times.push_back(value);
   }
   require_data(!table.values.empty(), path.string(), ": no numbers in it");
+  table.labels.words = labels.ids();
+  table.subjects.words = subjects.ids();
   table.comma_decimals = decimals.found();
   return table;
 }

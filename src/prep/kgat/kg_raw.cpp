@@ -20,10 +20,27 @@ std::string quoted(std::string_view field) {
   return "'" + text + (field.size() > 24 ? "...'" : "'");
 }
 
+std::string place(const std::string& file, std::int64_t line) { return join("'", file, "' line ", line); }
+
+/// How often something occurs in a file, and its first line there.
+struct Tally {
+  std::string file;
+  std::int64_t count = 0, line = 0;
+  std::string what = {};  ///< what the first line shows
+
+  /// Counts an occurrence; whether it is the first one so far, which the caller then describes.
+  bool see(std::int64_t where) {
+    if (count++ > 0 && where >= line) return false;
+    line = where;
+    return true;
+  }
+  std::string where() const { return place(file, line); }
+};
+
 /// The non-blank lines of a text, split into fields.
 class Lines {
  public:
-  explicit Lines(const KgText& text) : name_(text.name), rest_(text.text) {}
+  explicit Lines(const KgText& text) : name_(text.name), rest_(text.text), skipped_{text.name} {}
   bool next(std::vector<std::string_view>& fields) {
     const std::int64_t before = line_;
     fields.clear();
@@ -40,12 +57,11 @@ class Lines {
         line.remove_prefix(stop);
       }
     }
-    if (!fields.empty() && before > 0 && line_ > before + 1 && skipped_++ == 0) first_skipped_ = before + 1;
+    if (!fields.empty() && before > 0 && line_ > before + 1 && skipped_.see(before + 1)) skipped_.what = "the first";
     return !fields.empty();
   }
   std::int64_t line() const { return line_; }
-  std::int64_t skipped() const { return skipped_; }  ///< groups of empty lines amid others
-  std::int64_t first_skipped() const { return first_skipped_; }
+  const Tally& skipped() const { return skipped_; }  ///< groups of empty lines amid others
   [[noreturn]] void fail(const auto&... parts) const {
     throw Error(Fault::data, join("reading '", name_, "' line ", line_, ": ", parts...));
   }
@@ -67,7 +83,8 @@ class Lines {
  private:
   std::string name_;
   std::string_view rest_;
-  std::int64_t line_ = 0, skipped_ = 0, first_skipped_ = 0;
+  std::int64_t line_ = 0;
+  Tally skipped_;
 };
 
 /// The largest id of a kind so far, with its file and line.
@@ -77,6 +94,7 @@ struct Largest {
   void see(std::int64_t value, const std::string& name, std::int64_t where) {
     if (value > id) id = value, line = where, file = name;
   }
+  std::string place() const { return file.empty() ? "" : prep::place(file, line); }
 };
 
 struct Interaction {
@@ -91,7 +109,7 @@ struct InteractionText {
   std::vector<Interaction> pairs;
   std::vector<std::pair<std::int32_t, std::int64_t>> users;  ///< user and line, in file order
   std::size_t width = 0;                                     ///< fields of every line; 0 when lines differ
-  std::int64_t empty = 0, first_empty = 0;                   ///< lines amid others
+  Tally empty;                                               ///< lines amid others
 
   /// The first line of a user, 0 when there is none. `users` must be sorted.
   std::int64_t line_of(std::int32_t user) const {
@@ -116,7 +134,6 @@ InteractionText parse_interactions(const KgText& text, const KgRules& rules, Lar
     }
   }
   out.empty = lines.skipped();
-  out.first_empty = lines.first_skipped();
   return out;
 }
 
@@ -127,9 +144,13 @@ class Findings {
   void warn(const std::string& what, std::int64_t count, const std::string& first) {
     findings_.push_back({what, count, first, true});
   }
+  void add(const std::string& what, const Tally& tally, KgPolicy policy = KgPolicy::keep,
+           const std::string& option = "") {
+    add(what, tally.count, tally.where(), tally.what, policy, option);
+  }
   /// `where` is the file and line of the first occurrence ("train.txt line 3"), `first` describes it.
-  void add(const std::string& what, std::int64_t count, KgPolicy policy, const std::string& option,
-           const std::string& where, const std::string& first) {
+  void add(const std::string& what, std::int64_t count, const std::string& where, const std::string& first,
+           KgPolicy policy = KgPolicy::keep, const std::string& option = "") {
     if (count == 0) return;
     if (policy == KgPolicy::refuse)
       throw Error(Fault::data,
@@ -141,8 +162,6 @@ class Findings {
  private:
   std::vector<KgFinding>& findings_;
 };
-
-std::string place(const std::string& file, std::int64_t line) { return join("'", file, "' line ", line); }
 
 /// Whether the lines look like a table of user, item and rating or time, not like lists of items; "" if not.
 std::string doubt_about(const InteractionText& text) {
@@ -157,38 +176,29 @@ std::string doubt_about(const InteractionText& text) {
 /// Sorts interactions, removes repeated pairs and merges the lines of a user.
 void unite(InteractionText& text, const KgRules& rules, Findings& findings) {
   std::stable_sort(text.users.begin(), text.users.end());
-  std::int64_t again = 0;
-  std::string where, what;
-  for (std::size_t i = 1; i < text.users.size(); ++i) {
-    if (text.users[i].first != text.users[i - 1].first) continue;
-    if (again++ > 0) continue;
-    where = place(text.name, text.users[i].second);
-    what = join("user ", text.users[i].first, " already has line ", text.users[i - 1].second);
-  }
-  if (!text.table) findings.add("further lines of a user, merged", again, rules.duplicates, "duplicates", where, what);
-  if (const std::string doubt = doubt_about(text); !doubt.empty()) findings.warn(doubt, std::ssize(text.users), where);
-  if (!text.table)
-    findings.add("empty lines amid others, skipped", text.empty, KgPolicy::keep, "", place(text.name, text.first_empty),
-                 "the first");
+  Tally again{text.name}, repeated{text.name};
+  for (std::size_t i = 1; i < text.users.size(); ++i)
+    if (text.users[i].first == text.users[i - 1].first && again.see(text.users[i].second))
+      again.what = join("user ", text.users[i].first, " already has line ", text.users[i - 1].second);
+  if (!text.table) findings.add("further lines of a user, merged", again, rules.duplicates, "duplicates");
+  if (const std::string doubt = doubt_about(text); !doubt.empty())
+    findings.warn(doubt, std::ssize(text.users), again.where());
+  if (!text.table) findings.add("empty lines amid others, skipped", text.empty);
 
   std::sort(text.pairs.begin(), text.pairs.end(), [](const Interaction& a, const Interaction& b) {
     return std::tie(a.user, a.item, a.line) < std::tie(b.user, b.item, b.line);
   });
-  std::int64_t repeated = 0, line = 0;
   std::size_t kept = 0;
   for (std::size_t i = 0; i < text.pairs.size(); ++i) {
     if (i > 0 && text.pairs[i].user == text.pairs[kept - 1].user && text.pairs[i].item == text.pairs[kept - 1].item) {
-      if (repeated++ == 0 || text.pairs[i].line < line) {
-        line = text.pairs[i].line;
-        what = join("user ", text.pairs[i].user, " already has item ", text.pairs[i].item);
-      }
+      if (repeated.see(text.pairs[i].line))
+        repeated.what = join("user ", text.pairs[i].user, " already has item ", text.pairs[i].item);
       continue;
     }
     text.pairs[kept++] = text.pairs[i];
   }
   text.pairs.resize(kept);
-  findings.add("repeated interactions, counted once", repeated, rules.duplicates, "duplicates", place(text.name, line),
-               what);
+  findings.add("repeated interactions, counted once", repeated, rules.duplicates, "duplicates");
 }
 
 /// Finds test items that are also train items.
@@ -198,19 +208,13 @@ void find_overlap(const InteractionText& train, InteractionText& test, const KgR
         train.pairs.begin(), train.pairs.end(), pair,
         [](const Interaction& a, const Interaction& b) { return std::tie(a.user, a.item) < std::tie(b.user, b.item); });
   };
-  const auto [count, first] = [&] {
-    std::pair<std::int64_t, const Interaction*> found{0, nullptr};
-    for (const auto& pair : test.pairs) {
-      if (!in_train(pair)) continue;
-      if (found.first++ == 0 || pair.line < found.second->line) found.second = &pair;
-    }
-    return found;
-  }();
-  if (count == 0) return;
+  Tally both{test.name};
+  for (const auto& pair : test.pairs)
+    if (in_train(pair) && both.see(pair.line))
+      both.what = join("test item ", pair.item, " of user ", pair.user, " is also a train item");
   findings.add(rules.overlap == KgPolicy::drop ? "test items that are train items, dropped"
                                                : "test items that are train items, kept (they cannot be hit)",
-               count, rules.overlap, "overlap", place(test.name, first->line),
-               join("test item ", first->item, " of user ", first->user, " is also a train item"));
+               both, rules.overlap, "overlap");
   if (rules.overlap == KgPolicy::drop) std::erase_if(test.pairs, in_train);
 }
 
@@ -258,8 +262,7 @@ void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
     return std::tuple(ends(i), text.triples[at(i)].head, text.triples[at(i)].relation);
   });
   std::vector<std::uint8_t> keep(order.size(), 1);
-  std::int64_t repeated = 0, parallel = 0, repeated_first = -1, parallel_first = -1, loops = 0, loop_first = -1;
-  std::string repeated_what, parallel_what;
+  Tally repeated{text.name}, parallel{text.name}, loops{text.name};
   const auto line = [&](std::int64_t i) { return text.lines[at(i)]; };
   for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     for (end = begin + 1; end < order.size() && ends(order[end]) == ends(order[begin]);) ++end;
@@ -269,30 +272,24 @@ void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
       const std::int64_t i = order[k];
       if (original >= 0 && text.triples[at(original)] == text.triples[at(i)]) {
         keep[at(i)] = 0;
-        if (repeated++ == 0 || i < repeated_first) {
-          repeated_first = i;
-          repeated_what = join("triple ", text_of(text.triples[at(i)]), " is already in line ", line(original));
-        }
+        if (repeated.see(line(i)))
+          repeated.what = join("triple ", text_of(text.triples[at(i)]), " is already in line ", line(original));
         continue;
       }
       original = i;
-      if (text.triples[at(i)].head == text.triples[at(i)].tail && (loops++ == 0 || i < loop_first)) loop_first = i;
+      if (text.triples[at(i)].head == text.triples[at(i)].tail && loops.see(line(i)))
+        loops.what = "triple " + text_of(text.triples[at(i)]);
       if (i == first) continue;
       if (rules.parallel == KgPolicy::drop) keep[at(i)] = 0;
-      if (parallel++ == 0 || i < parallel_first) {
-        parallel_first = i;
-        parallel_what = join("triple ", text_of(text.triples[at(i)]), " connects the same entities as ",
+      if (parallel.see(line(i)))
+        parallel.what = join("triple ", text_of(text.triples[at(i)]), " connects the same entities as ",
                              text_of(text.triples[at(first)]), " in line ", line(first));
-      }
     }
   }
-  findings.add("repeated triples, counted once", repeated, rules.duplicates, "duplicates",
-               repeated > 0 ? place(text.name, line(repeated_first)) : "", repeated_what);
+  findings.add("repeated triples, counted once", repeated, rules.duplicates, "duplicates");
   findings.add(rules.parallel == KgPolicy::drop ? "parallel triples, dropped" : "parallel triples, kept", parallel,
-               rules.parallel, "parallel", parallel > 0 ? place(text.name, line(parallel_first)) : "", parallel_what);
-  if (loops > 0)
-    findings.add("triples from an entity to itself, kept", loops, KgPolicy::keep, "",
-                 place(text.name, line(loop_first)), "triple " + text_of(text.triples[at(loop_first)]));
+               rules.parallel, "parallel");
+  findings.add("triples from an entity to itself, kept", loops);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < keep.size(); ++i) {
     if (keep[i] == 0) continue;
@@ -306,21 +303,14 @@ void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
 /// Reports a test file without interactions, and test items that no user has in training.
 void find_cold(const InteractionText& train, const InteractionText& test, std::int64_t items, Findings& findings) {
   if (test.pairs.empty())
-    findings.add("files without test interactions; there is nothing to evaluate", 1, KgPolicy::keep, "", "",
-                 "'" + test.name + "'");
+    findings.add("files without test interactions; there is nothing to evaluate", 1, "", "'" + test.name + "'");
   std::vector<std::uint8_t> known(at(items), 0);
   for (const auto& pair : train.pairs) known[at(pair.item)] = 1;
-  std::int64_t cold = 0;
-  const Interaction* first = nullptr;
-  for (const auto& pair : test.pairs) {
-    if (known[at(pair.item)] != 0) continue;
-    known[at(pair.item)] = 1;
-    ++cold;
-    if (first == nullptr || pair.line < first->line) first = &pair;
-  }
-  if (cold > 0)
-    findings.add("test items without train interactions, kept", cold, KgPolicy::keep, "", place(test.name, first->line),
-                 join("item ", first->item, " of user ", first->user, " is in no user's train items"));
+  Tally cold{test.name};
+  for (const auto& pair : test.pairs)
+    if (std::exchange(known[at(pair.item)], 1) == 0 && cold.see(pair.line))
+      cold.what = join("item ", pair.item, " of user ", pair.user, " is in no user's train items");
+  findings.add("test items without train interactions, kept", cold);
 }
 
 /// Counts the ids below `size` that `seen` does not mark.
@@ -328,8 +318,9 @@ void find_missing(const std::vector<std::uint8_t>& seen, const std::string& what
                   KgPolicy policy, const Largest& largest, Findings& findings) {
   const auto first = std::find(seen.begin(), seen.end(), 0);
   const std::int64_t count = std::count(first, seen.end(), 0);
-  findings.add(what, count, policy, option, largest.file.empty() ? "" : place(largest.file, largest.line),
-               join("ids go up to ", std::ssize(seen) - 1, ", the first that is missing is ", first - seen.begin()));
+  findings.add(what, count, largest.place(),
+               join("ids go up to ", std::ssize(seen) - 1, ", the first that is missing is ", first - seen.begin()),
+               policy, option);
 }
 
 }  // namespace
@@ -360,12 +351,12 @@ KgSet read_kg_text(const KgText& train_text, const KgText& test_text, const std:
   if (sizes.nodes() > rules.max_nodes) {
     const Largest& blame = user.id + 1 >= sizes.entities ? user : (entity.id >= item.id ? entity : item);
     throw Error(Fault::data,
-                join("reading ", place(blame.file, blame.line), ": id ", blame.id, " makes ", sizes.nodes(),
-                     " nodes, more than ", rules.max_nodes, "; mend the id, or raise --max-nodes",
+                join("reading ", blame.place(), ": id ", blame.id, " makes ", sizes.nodes(), " nodes, more than ",
+                     rules.max_nodes, "; mend the id, or raise --max-nodes",
                      doubt_about(train).empty() ? "" : join(" (", train.users.size(), " ", doubt_about(train), ")")));
   }
-  require_data(sizes.kg_relations <= rules.max_nodes, "reading ", place(relation.file, relation.line), ": relation id ",
-               relation.id, " makes ", sizes.kg_relations, " relations; mend the id, or raise --max-nodes");
+  require_data(sizes.kg_relations <= rules.max_nodes, "reading ", relation.place(), ": relation id ", relation.id,
+               " makes ", sizes.kg_relations, " relations; mend the id, or raise --max-nodes");
 
   unite(train, rules, findings);
   unite(test, rules, findings);
@@ -388,31 +379,27 @@ KgSet read_kg_text(const KgText& train_text, const KgText& test_text, const std:
   }
   for (const auto& t : set.triples) entities[at(t.head)] = entities[at(t.tail)] = relations[at(t.relation)] = 1;
   // Ids below the largest item id are items, even those that occur only as entities: one wrong id makes many items.
-  std::int64_t unused = 0, unused_first = -1;
+  Tally unused, empty;  // of ids, not of lines
   for (std::int64_t i = 0; i < sizes.items; ++i) {
-    if (items[at(i)] == 0 && entities[at(i)] != 0 && unused++ == 0) unused_first = i;
+    if (items[at(i)] == 0 && entities[at(i)] != 0) unused.see(i);
     items[at(i)] |= entities[at(i)];
   }
-  if (unused > 0)
-    findings.add("items without interactions that are entities of the graph, kept", unused, KgPolicy::keep, "",
-                 item.file.empty() ? "" : place(item.file, item.line),
-                 join("items go up to ", sizes.items - 1, ", the first without interactions is ", unused_first));
+  findings.add("items without interactions that are entities of the graph, kept", unused.count, item.place(),
+               join("items go up to ", sizes.items - 1, ", the first without interactions is ", unused.line));
 
-  std::int64_t empty = 0, empty_first = -1;
   for (std::int64_t u = 0; u < sizes.users; ++u)
-    if (set.train.of(u).empty() && empty++ == 0) empty_first = u;
-  if (empty > 0) {
-    const auto first = static_cast<std::int32_t>(empty_first);
-    const std::int64_t in_train = train.line_of(first), in_test = test.line_of(first);
-    findings.add("users without train items, kept", empty, rules.empty_users, "empty-users",
-                 in_train > 0  ? place(train.name, in_train)
-                 : in_test > 0 ? place(test.name, in_test)
-                               : place(user.file, user.line),
-                 join("user ", first,
-                      in_train > 0  ? " has no train items"
-                      : in_test > 0 ? " has test items but no train items"
-                                    : join(" has no line although ids go up to ", sizes.users - 1)));
-  }
+    if (set.train.of(u).empty()) empty.see(u);
+  const auto first_empty = static_cast<std::int32_t>(empty.line);
+  const std::int64_t in_train = train.line_of(first_empty), in_test = test.line_of(first_empty);
+  findings.add("users without train items, kept", empty.count,
+               in_train > 0  ? place(train.name, in_train)
+               : in_test > 0 ? place(test.name, in_test)
+                             : user.place(),
+               join("user ", first_empty,
+                    in_train > 0  ? " has no train items"
+                    : in_test > 0 ? " has test items but no train items"
+                                  : join(" has no line although ids go up to ", sizes.users - 1)),
+               rules.empty_users, "empty-users");
   find_missing(users, "user ids that never occur", "missing-ids", rules.missing_ids, user, findings);
   find_missing(items, "item ids that never occur", "missing-ids", rules.missing_ids, item, findings);
   find_missing(entities, "entity ids that never occur", "missing-ids", rules.missing_ids,
@@ -423,8 +410,8 @@ KgSet read_kg_text(const KgText& train_text, const KgText& test_text, const std:
       for (const std::int32_t end : {t.head, t.tail})
         if (end < sizes.items) joined[at(end)] = 1;
     const auto first = std::find(joined.begin(), joined.end(), 0);
-    findings.add("items without triples, kept", std::count(first, joined.end(), 0), KgPolicy::keep, "",
-                 "'" + kg.name + "'", join("the first is item ", first - joined.begin()));
+    findings.add("items without triples, kept", std::count(first, joined.end(), 0), "'" + kg.name + "'",
+                 join("the first is item ", first - joined.begin()));
     find_missing(relations, "relations without triples", "empty-relations", rules.empty_relations, relation, findings);
   }
   return set;
@@ -435,13 +422,14 @@ KgFinding read_kg_list(const KgText& list, std::size_t columns, std::int64_t siz
   std::vector<std::string_view> fields;
   lines.next(fields);  // the header
   std::vector<std::uint8_t> named(at(size), 0);
-  std::int64_t count = 0, beyond = 0, beyond_line = 0;
+  std::int64_t count = 0;
+  Tally beyond;
   while (lines.next(fields)) {
     // The first name may be empty: amazon-book has one such line.
     if (fields.size() + 1 < columns) lines.fail("expected ", columns, " fields, found ", fields.size());
     const std::int64_t id = lines.id(fields[fields.size() - (columns - 1)], what.c_str(), 0);
     if (id >= size) {
-      if (beyond++ == 0) beyond_line = lines.line();
+      beyond.see(lines.line());
       continue;
     }
     if (named[at(id)]++ != 0) lines.fail(what, " ", id, " is named twice");
@@ -451,8 +439,9 @@ KgFinding read_kg_list(const KgText& list, std::size_t columns, std::int64_t siz
   return {join(what, " ids that the list names, of ", size), count,
           join("'", list.name, "'",
                first == named.end() ? std::string() : join(", the first without a name is ", first - named.begin()),
-               beyond == 0 ? std::string()
-                           : join(", ", beyond, " names of ids that never occur, the first in line ", beyond_line))};
+               beyond.count == 0
+                   ? std::string()
+                   : join(", ", beyond.count, " names of ids that never occur, the first in line ", beyond.line))};
 }
 
 }  // namespace lockstep::prep

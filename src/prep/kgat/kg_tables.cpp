@@ -7,26 +7,11 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/interaction_lines.hpp"
 #include "lockstep/io/line_reader.hpp"
+#include "lockstep/prep/distinct_texts.hpp"
 
 namespace lockstep::prep {
 
 namespace {
-/// Numbers ids in the order of their first occurrence.
-class Numbers {
- public:
-  explicit Numbers(std::vector<std::string>& names) : names_(names) {}
-  std::int64_t of(const std::string& id) {
-    const auto [entry, is_new] = numbers_.emplace(id, std::ssize(names_));
-    if (is_new) names_.push_back(id);
-    return entry->second;
-  }
-  bool knows(const std::string& id) const { return numbers_.contains(id); }
-
- private:
-  std::vector<std::string>& names_;
-  std::unordered_map<std::string, std::int64_t> numbers_;
-};
-
 /// Calls row(line, fields) for each line of a table of `width` columns.
 void each_row(const std::filesystem::path& path, std::size_t width, const char* form, const auto& row) {
   LineReader lines(path);
@@ -54,11 +39,11 @@ KgTables read_kg_tables(const std::filesystem::path& interactions, const Interac
                         const std::optional<std::filesystem::path>& kg,
                         const std::optional<std::filesystem::path>& link, Summary& summary) {
   KgTables out{{interactions.string(), "", true}, {}, {}};
-  Numbers users(out.names.users), items(out.names.items), entities(out.names.entities), relations(out.names.relations);
+  DistinctTexts<> users, items, entities, relations;
   InteractionFile file(interactions, options);
   std::int64_t at = 0;
   while (file.next())
-    put(out.interactions.text, at, file.line(), join(users.of(file.user()), " ", items.of(file.item())));
+    put(out.interactions.text, at, file.line(), join(users.intern(file.user()), " ", items.intern(file.item())));
   summary.line("interactions", interactions.filename().string(), ": ", file.reading());
   for (std::size_t c = 0; c < options.where.size(); ++c)
     summary.line("left out", file.counts().left_out[c], " lines by --where '", options.where[c], "'");
@@ -76,24 +61,27 @@ KgTables read_kg_tables(const std::filesystem::path& interactions, const Interac
         linked += entity_of.emplace(fields[0], fields[1]).second;
       }
     });
-    summary.line("links", link->filename().string(), ": ", linked, " of ", out.names.items.size(),
-                 " items are an entity; ", unknown, " lines are of other items");
+    summary.line("links", link->filename().string(), ": ", linked, " of ", items.size(), " items are an entity; ",
+                 unknown, " lines are of other items");
     if (shared > 0) summary.note(shared, " links to the entity of an earlier item are ignored");
   }
-  for (const std::string& item : out.names.items) {
+  for (const std::string& item : items.ids()) {
     const auto found = entity_of.find(item);
     // An item without a link must not meet an entity that happens to have its id.
-    entities.of(found != entity_of.end() ? found->second : link ? "item:" + item : item);
+    entities.intern(found != entity_of.end() ? found->second : link ? "item:" + item : item);
   }
-  if (!kg) return out;
-  at = 0;
-  KgText& text = out.kg.emplace(KgText{kg->string(), "", true});
-  each_row(*kg, 3, "head, relation and tail", [&](std::int64_t line, const std::vector<std::string>& fields) {
-    const std::int64_t head = entities.of(fields[0]), relation = relations.of(fields[1]), tail = entities.of(fields[2]);
-    put(text.text, at, line, join(head, " ", relation, " ", tail));
-  });
-  summary.line("triples", kg->filename().string(), ": ", out.names.entities.size() - out.names.items.size(),
-               " entities besides the items, ", out.names.relations.size(), " relations");
+  if (kg) {
+    at = 0;
+    KgText& text = out.kg.emplace(KgText{kg->string(), "", true});
+    each_row(*kg, 3, "head, relation and tail", [&](std::int64_t line, const std::vector<std::string>& fields) {
+      const std::int32_t head = entities.intern(fields[0]), relation = relations.intern(fields[1]),
+                         tail = entities.intern(fields[2]);
+      put(text.text, at, line, join(head, " ", relation, " ", tail));
+    });
+    summary.line("triples", kg->filename().string(), ": ", entities.size() - items.size(),
+                 " entities besides the items, ", relations.size(), " relations");
+  }
+  out.names = {users.ids(), items.ids(), entities.ids(), relations.ids()};
   return out;
 }
 

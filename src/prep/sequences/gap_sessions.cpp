@@ -69,18 +69,21 @@ class Walker {
 };
 
 /// Expected hits and gain of a target with `better` candidates above it and `tied` others in random order with it.
-struct Gain {
-  double hit = 0, ndcg = 0;
-};
+using Gain = IdealRates::Gain;
 Gain gain_of(std::int64_t better, std::int64_t tied) {
   Gain gain;
   const std::int64_t last = std::min<std::int64_t>(kTop - 1, better + tied);
   for (std::int64_t place = better; place <= last; ++place) {
-    gain.hit += 1;
+    gain.hr += 1;
     gain.ndcg += 1 / std::log2(static_cast<double>(place) + 2);
   }
   const auto places = static_cast<double>(tied + 1);
-  return {gain.hit / places, gain.ndcg / places};
+  return {gain.hr / places, gain.ndcg / places};
+}
+
+void add(Gain& sum, const Gain& gain, double weight) {
+  sum.hr += weight * gain.hr;
+  sum.ndcg += weight * gain.ndcg;
 }
 
 /// P(Binomial(n, p) = k).
@@ -101,10 +104,7 @@ Gain sampled_gain(double better, double tied, const std::array<std::array<Gain, 
     if (chance_b < 1e-15) continue;
     const double share = better < 1 ? std::min(1.0, tied / (1 - better)) : 0;
     for (std::int64_t t = 0; t <= kNegatives - b; ++t) {
-      const double chance = chance_b * binomial(kNegatives - b, t, share);
-      const Gain& gain = gains[b][t];
-      sum.hit += chance * gain.hit;
-      sum.ndcg += chance * gain.ndcg;
+      add(sum, gains[b][t], chance_b * binomial(kNegatives - b, t, share));
     }
   }
   return sum;
@@ -203,16 +203,12 @@ IdealRates ideal_rates(const SequenceSet& set, HeldOut which) {
         if (!same && group.probability > target_probability) better += group.size;
       }
       const auto share = [&](std::int64_t n) { return static_cast<double>(n) / static_cast<double>(pool); };
-      const Gain sampled = sampled_gain(share(better), share(tied), gains), full = gain_of(better, tied);
-      (gap_known ? rates.hr_gap : rates.hr_order) += sampled.hit;
-      (gap_known ? rates.ndcg_gap : rates.ndcg_order) += sampled.ndcg;
-      (gap_known ? rates.full_hr_gap : rates.full_hr_order) += full.hit;
-      (gap_known ? rates.full_ndcg_gap : rates.full_ndcg_order) += full.ndcg;
+      add(gap_known ? rates.gap : rates.order, sampled_gain(share(better), share(tied), gains), 1);
+      add(gap_known ? rates.full_gap : rates.full_order, gain_of(better, tied), 1);
     }
   }
-  for (double* rate : {&rates.hr_gap, &rates.hr_order, &rates.ndcg_gap, &rates.ndcg_order, &rates.full_hr_gap,
-                       &rates.full_hr_order, &rates.full_ndcg_gap, &rates.full_ndcg_order})
-    *rate /= static_cast<double>(std::max<std::int64_t>(users, 1));
+  for (Gain* of : {&rates.gap, &rates.order, &rates.full_gap, &rates.full_order})
+    for (double* rate : {&of->hr, &of->ndcg}) *rate /= static_cast<double>(std::max<std::int64_t>(users, 1));
   return rates;
 }
 
@@ -221,14 +217,14 @@ std::vector<std::pair<std::string, double>> ideal_attributes(const SequenceSet& 
   for (const auto which : {HeldOut::valid, HeldOut::test}) {
     const IdealRates rates = ideal_rates(set, which);
     const std::string prefix = which == HeldOut::valid ? "ideal_valid_" : "ideal_test_";
-    named.insert(named.end(), {{prefix + "hr10_gap", rates.hr_gap},
-                               {prefix + "hr10_order", rates.hr_order},
-                               {prefix + "ndcg10_gap", rates.ndcg_gap},
-                               {prefix + "ndcg10_order", rates.ndcg_order},
-                               {prefix + "full_hr10_gap", rates.full_hr_gap},
-                               {prefix + "full_hr10_order", rates.full_hr_order},
-                               {prefix + "full_ndcg10_gap", rates.full_ndcg_gap},
-                               {prefix + "full_ndcg10_order", rates.full_ndcg_order}});
+    const auto name = [&](const std::string& prefix, const Gain& gap, const Gain& order) {
+      named.insert(named.end(), {{prefix + "hr10_gap", gap.hr},
+                                 {prefix + "hr10_order", order.hr},
+                                 {prefix + "ndcg10_gap", gap.ndcg},
+                                 {prefix + "ndcg10_order", order.ndcg}});
+    };
+    name(prefix, rates.gap, rates.order);
+    name(prefix + "full_", rates.full_gap, rates.full_order);
   }
   return named;
 }

@@ -1,23 +1,12 @@
 #include "lockstep/prep/sequences/interactions.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <tuple>
 
 #include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
 
 namespace lockstep::prep {
-
-std::int32_t IdTable::intern(std::string_view id, Place place) {
-  if (const auto found = numbers_.find(id); found != numbers_.end()) return found->second;
-  require_data(ids_.size() < static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max() - 1),
-               "reading interactions: more than 2^31 - 2 distinct ids");
-  const auto [entry, inserted] = numbers_.emplace(std::string(id), static_cast<std::int32_t>(ids_.size()));
-  ids_.push_back(&entry->first);
-  places_.push_back(place);
-  return entry->second;
-}
 
 namespace {
 void read_file(const std::filesystem::path& path, const InteractionOptions& options, Interactions& out) {

@@ -31,22 +31,18 @@ std::span<const std::int64_t> SequenceSet::times_of(std::int64_t user) const {
   return std::span(time_scaled).subspan(offsets[user], length(user));
 }
 
-std::int64_t train_length(std::int64_t interactions, std::int64_t min_split) {
-  return interactions >= min_split ? interactions - 2 : interactions;
-}
-
 void derive(SequenceSet& set, std::int64_t n_items) {
-  const std::size_t users = set.offsets.size() - 1;
+  const std::int64_t users = std::ssize(set.offsets) - 1;
   set.n_train.assign(users, 0);
   set.item_count.assign(n_items, 0);
   set.time_scaled.assign(set.time_raw.size(), 0);
   set.time_max = 0;
-  for (std::size_t u = 0; u < users; ++u) {
-    const auto first = static_cast<std::size_t>(set.offsets[u]),
-               m = static_cast<std::size_t>(set.offsets[u + 1]) - first;
-    const std::int64_t train = train_length(static_cast<std::int64_t>(m), set.min_split);
+  for (std::int64_t u = 0; u < users; ++u) {
+    const std::int64_t first = set.offsets[u], m = set.length(u);
+    // All but two interactions train under leave-one-out, or all if there are fewer than `min_split`.
+    const std::int64_t train = m >= set.min_split ? m - 2 : m;
     set.n_train[u] = static_cast<std::int32_t>(train);
-    for (std::size_t k = first; k < first + static_cast<std::size_t>(train); ++k) ++set.item_count[set.item[k] - 1];
+    for (std::int64_t k = first; k < first + train; ++k) ++set.item_count[set.item[k] - 1];
     if (!set.has_time() || m == 0) continue;
     scale_times(std::span(set.time_raw).subspan(first, m), set.time_scale,
                 std::span(set.time_scaled).subspan(first, m));

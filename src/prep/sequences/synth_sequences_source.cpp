@@ -72,9 +72,9 @@ bool run_synth_sequences(const Args& args) {
   if (!raw.empty()) write_text_atomically(raw, as_text(set));
   summarise(set, common.summary);
   const IdealRates ideal = ideal_rates(set, HeldOut::test);
-  common.summary.line("best possible", "test HR@10 ", ideal.hr_gap, ", NDCG@10 ", ideal.ndcg_gap,
-                      " with the pauses (time span ", 2 * what.categories - 1, " or more), ", ideal.hr_order, ", ",
-                      ideal.ndcg_order, " without");
+  common.summary.line("best possible", "test HR@10 ", ideal.gap.hr, ", NDCG@10 ", ideal.gap.ndcg,
+                      " with the pauses (time span ", 2 * what.categories - 1, " or more), ", ideal.order.hr, ", ",
+                      ideal.order.ndcg, " without");
   common.settle(set.notes);
   write_sequence_set(common.output, set);
   common.print_written();

@@ -29,18 +29,14 @@ EmulatorSet sample(std::size_t n = 50) {
 }  // namespace
 
 TEST_SUITE("prep.emulator_set") {
-  TEST_CASE("moments lose no digits when the mean is large, and parts merge to the whole") {
+  TEST_CASE("moments lose no digits when the mean is large") {
     std::vector<double> rows;
     for (int i = 0; i < 1000; ++i) rows.push_back(1e6 + Philox(1, 0, "m").normal(static_cast<std::uint64_t>(i)));
     double mean = 0, var = 0;
     for (const double v : rows) mean += (v - 1e6) / 1000;
     for (const double v : rows) var += (v - 1e6 - mean) * (v - 1e6 - mean) / 1000;
     RunningMoments all(1);
-    std::vector<RunningMoments> parts(4, RunningMoments(1));
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      all.add<double>(std::span(&rows[i], 1));
-      parts[i < 10 ? 0 : i < 500 ? 1 : 2].add<double>(std::span(&rows[i], 1));
-    }
+    for (const double& row : rows) all.add<double>(std::span(&row, 1));
     CHECK(all.mean()[0] == Approx(1e6 + mean).epsilon(1e-15));
     CHECK(all.deviation()[0] == Approx(std::sqrt(var)).epsilon(1e-9));
   }

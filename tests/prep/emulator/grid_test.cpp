@@ -74,18 +74,18 @@ TEST_SUITE("prep.grid") {
   }
 
   TEST_CASE("levels are chosen, and smaller variables are repeated over the grid") {
-    RawFile("a.nc", NC_64BIT_OFFSET, {{"time", 2}, {"depth", 3}, {"Y", 2}, {"X", 2}, {"odd", 2}, {"step", 2}},
-            {{"temperature", NC_DOUBLE, {"time", "depth", "Y", "X"}, counting(24)},
-             {"last", NC_DOUBLE, {"Y", "X", "depth"}, counting(12)},
-             {"ice", NC_DOUBLE, {"time", "Y", "X"}, counting(8)},
-             {"mask", NC_DOUBLE, {"Y", "X"}, {1, 0, 1, 1}},
-             {"layered", NC_DOUBLE, {"odd", "Y", "X"}, counting(8)},
-             {"stepped", NC_DOUBLE, {"step", "Y", "X"}, counting(8)},
-             {"step", NC_DOUBLE, {"step"}, {0, 6}, {}, {{"units", "hours since 2016-02-01"}}},
-             {"Y", NC_DOUBLE, {"Y"}, {60, 61}},
-             {"time", NC_DOUBLE, {"time"}, {0, 1.5}, {}, {{"units", "days since 2016-02-01"}}}});
-    RawFile("place.nc", 0, {{"lat", 2}, {"lon", 2}, {"odd", 5}},
-            {{"geolat", NC_DOUBLE, {"lat", "lon"}, {1, 2, 3, 4}}, {"odd", NC_DOUBLE, {"odd"}, counting(5)}});
+    write_netcdf("a.nc", NC_64BIT_OFFSET, {{"time", 2}, {"depth", 3}, {"Y", 2}, {"X", 2}, {"odd", 2}, {"step", 2}},
+                 {{"temperature", NC_DOUBLE, {"time", "depth", "Y", "X"}, counting(24)},
+                  {"last", NC_DOUBLE, {"Y", "X", "depth"}, counting(12)},
+                  {"ice", NC_DOUBLE, {"time", "Y", "X"}, counting(8)},
+                  {"mask", NC_DOUBLE, {"Y", "X"}, {1, 0, 1, 1}},
+                  {"layered", NC_DOUBLE, {"odd", "Y", "X"}, counting(8)},
+                  {"stepped", NC_DOUBLE, {"step", "Y", "X"}, counting(8)},
+                  {"step", NC_DOUBLE, {"step"}, {0, 6}, {{"units", "hours since 2016-02-01"}}},
+                  {"Y", NC_DOUBLE, {"Y"}, {60, 61}},
+                  {"time", NC_DOUBLE, {"time"}, {0, 1.5}, {{"units", "days since 2016-02-01"}}}});
+    write_netcdf("place.nc", 0, {{"lat", 2}, {"lon", 2}, {"odd", 5}},
+                 {{"geolat", NC_DOUBLE, {"lat", "lon"}, {1, 2, 3, 4}}, {"odd", NC_DOUBLE, {"odd"}, counting(5)}});
     const auto file = NcFile::open("a.nc");
     const std::vector<ColumnSpec> columns = {parse_one("ice"), parse_one("t=temperature@1"), parse_one("mask")};
     const Grid grid = common_grid(file, columns);
@@ -115,12 +115,12 @@ TEST_SUITE("prep.grid") {
   }
 
   TEST_CASE("dimensions of equal length but different names are not one axis") {
-    RawFile("a.nc", NC_64BIT_OFFSET, {{"yh", 2}, {"xh", 2}, {"xq", 2}, {"one", 1}},
-            {{"t", NC_DOUBLE, {"yh", "xh"}, counting(4)},
-             {"u", NC_DOUBLE, {"yh", "xq"}, counting(4)},
-             {"deep", NC_DOUBLE, {"one", "yh", "xh"}, counting(4)}});
-    RawFile("place.nc", NC_64BIT_OFFSET, {{"lat", 2}, {"lon", 2}},
-            {{"lat", NC_DOUBLE, {"lat"}, {60, 70}}, {"geolat", NC_DOUBLE, {"lat", "lon"}, {1, 2, 3, 4}}});
+    write_netcdf("a.nc", NC_64BIT_OFFSET, {{"yh", 2}, {"xh", 2}, {"xq", 2}, {"one", 1}},
+                 {{"t", NC_DOUBLE, {"yh", "xh"}, counting(4)},
+                  {"u", NC_DOUBLE, {"yh", "xq"}, counting(4)},
+                  {"deep", NC_DOUBLE, {"one", "yh", "xh"}, counting(4)}});
+    write_netcdf("place.nc", NC_64BIT_OFFSET, {{"lat", 2}, {"lon", 2}},
+                 {{"lat", NC_DOUBLE, {"lat"}, {60, 70}}, {"geolat", NC_DOUBLE, {"lat", "lon"}, {1, 2, 3, 4}}});
     const auto file = NcFile::open("a.nc"), place = NcFile::open("place.nc");
     const Grid grid = common_grid(file, {parse_one("t")});
     check_mentions(error_of(Fault::data, [&] { read_on_grid(file, parse_one("u"), grid); }), "reading 'u'", "xq = 2",

@@ -12,16 +12,11 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 /// 100 points: aice = 0, .01, .. .99, latitude -99 .. 99 in steps of 2 (clipped to 89), sst 0.1 degrees apart from -2
 /// on.
 Candidates sample() {
-  Candidates c;
-  c.names = {"sst", "aice", "hi"};
-  c.cf = c.units = {"", "", ""};
-  c.side = {"ocean", "ocean", "ocean"};
-  c.level = {0, 0, 0};
-  c.columns.resize(3);
+  Candidates c = start_candidates({"sst", "aice", "hi"});
   for (int i = 0; i < 100; ++i) {
-    c.columns[0].push_back(-2 + 0.1 * i);
-    c.columns[1].push_back(i / 100.0);
-    c.columns[2].push_back(1000 + i);
+    c.columns[0].values.push_back(-2 + 0.1 * i);
+    c.columns[1].values.push_back(i / 100.0);
+    c.columns[2].values.push_back(1000 + i);
     c.lat.push_back(std::clamp(-99.0 + 2 * i, -89.0, 89.0));
     c.lon.push_back(i);
     c.time.push_back(1454284800 + 86400 * (i / 25) + 43200);  // four days from 2016-02-01
@@ -95,11 +90,11 @@ TEST_SUITE("prep.selection") {
   }
 
   TEST_CASE_FIXTURE(Sample, "rows with a missing, infinite or too large value are dropped and counted per column") {
-    c.columns[0][3] = kNan;
-    c.columns[0][4] = std::numeric_limits<double>::infinity();
-    c.columns[2][4] = kNan;
-    c.columns[2][5] = 1e39;  // an infinity in f32
-    c.columns[1][6] = kNan;
+    c.columns[0].values[3] = kNan;
+    c.columns[0].values[4] = std::numeric_limits<double>::infinity();
+    c.columns[2].values[4] = kNan;
+    c.columns[2].values[5] = 1e39;  // an infinity in f32
+    c.columns[1].values[6] = kNan;
     c.valid[7] = 0;
     const auto set = select_rows(c, defaults(), report);
     CHECK(set.rows() == 95);
@@ -108,12 +103,12 @@ TEST_SUITE("prep.selection") {
     using Dropped = std::vector<std::pair<std::string, std::int64_t>>;
     CHECK(report.dropped == Dropped{{"sst", 2}, {"hi", 2}, {"aice", 1}});
     CHECK(std::all_of(set.x.begin(), set.x.end(), [](float v) { return std::isfinite(v); }));
-    std::fill(c.columns[2].begin(), c.columns[2].end(), kNan);
+    std::fill(c.columns[2].values.begin(), c.columns[2].values.end(), kNan);
     check_mentions(error_of(Fault::data, [&] { cells(c, defaults()); }), "hi missing in 99");
   }
 
   TEST_CASE_FIXTURE(Sample, "a missing aice is dropped even where only the mode looks at it") {
-    c.columns[1][50] = kNan;
+    c.columns[1].values[50] = kNan;
     s.outputs = {"hi"};
     s.inputs = {"sst"};
     CHECK(cells(c, s).size() == 100);
@@ -215,7 +210,6 @@ TEST_SUITE("prep.selection") {
     const auto add = [&](const std::vector<std::int64_t>& shape) {
       FilePoints points;
       points.grid = {.file = "f.nc", .dims = {"y", "x"}, .shape = shape};
-      points.values = {{1, 2}};
       points.valid = {1, 1};
       append_points(c, points, "f.nc");
     };

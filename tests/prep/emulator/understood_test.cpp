@@ -7,7 +7,7 @@
 namespace {
 prep::EmulatorSet read(const fs::path& path) { return prep::read_emulator_set(H5File::open(path)); }
 
-using Texts = std::vector<std::pair<std::string, std::string>>;
+using Texts = std::vector<RawAttribute>;
 
 constexpr std::size_t kLats = 6, kLons = 8;
 
@@ -26,24 +26,21 @@ double field(double lat, double lon, double day) { return 250 + lat / 3 + std::f
 /// Writes `variables` with the field times a factor of their own, to which `offset` is added.
 void write_field(const std::string& name, const Layout& l,
                  const std::vector<std::tuple<std::string, double, double>>& variables) {
-  RawFile raw(name, NC_NETCDF4);
-  const int t = raw.dim("time", l.days.size()), y = raw.dim(l.curvilinear ? "y" : "lat", l.lats.size()),
-            x = raw.dim(l.curvilinear ? "x" : "lon", l.lons.size());
+  const std::string y = l.curvilinear ? "y" : "lat", x = l.curvilinear ? "x" : "lon";
+  std::vector<RawVariable> written;
   std::vector<double> lat2, lon2;
   for (const double lat : l.lats)
     for (const double lon : l.lons) {
       lat2.push_back(lat);
       lon2.push_back(lon);
     }
-  if (l.curvilinear) {
-    raw.variable("TLAT", l.type, {y, x}, lat2);
-    raw.variable("TLON", l.type, {y, x}, lon2);
-  } else if (l.placed) {
-    raw.variable("lat", l.type, {y}, l.lats, {}, {{"units", "degrees_north"}});
-    raw.variable("lon", l.type, {x}, l.lons, {}, {{"units", "degrees_east"}});
-  }
+  if (l.curvilinear)
+    written = {{"TLAT", l.type, {y, x}, lat2}, {"TLON", l.type, {y, x}, lon2}};
+  else if (l.placed)
+    written = {{"lat", l.type, {y}, l.lats, {{"units", "degrees_north"}}},
+               {"lon", l.type, {x}, l.lons, {{"units", "degrees_east"}}}};
   if (!l.units.empty())
-    raw.variable("time", NC_DOUBLE, {t}, l.days, {}, {{"units", l.units}, {"calendar", l.calendar}});
+    written.push_back({"time", NC_DOUBLE, {"time"}, l.days, {{"units", l.units}, {"calendar", l.calendar}}});
   for (const auto& [variable, factor, offset] : variables) {
     std::vector<double> values;
     const auto add = [&, f = factor, o = offset](double lat, double lon, double day) {
@@ -58,9 +55,11 @@ void write_field(const std::string& name, const Layout& l,
         for (const double lat : l.lats)
           for (const double lon : l.lons) add(lat, lon, day);
     }
-    raw.variable(variable, NC_DOUBLE, l.transposed ? std::vector{x, y, t} : std::vector{t, y, x}, values, {},
-                 {{"units", "1"}});
+    const std::vector<std::string> axes = {"time", y, x};
+    written.push_back(
+        {variable, NC_DOUBLE, l.transposed ? std::vector{x, y, axes[0]} : axes, values, {{"units", "1"}}});
   }
+  write_netcdf(name, NC_NETCDF4, {{"time", l.days.size()}, {y, l.lats.size()}, {x, l.lons.size()}}, written);
 }
 
 void write_ocean(const Layout& layout) {
@@ -80,32 +79,24 @@ std::vector<double> reversed(std::vector<double> values) {
 TEST_SUITE("prep.understood") {
   TEST_CASE("the points of two files are paired by latitude, longitude and time, however they are written") {
     const Layout ocean;
-    const std::pair<const char*, std::function<void(Layout&)>> cases[] = {
-        {"in the same order", [](Layout&) {}},
-        {"in the same order", [](Layout& l) { l.type = NC_FLOAT, l.lats[1] += 0.004, l.lons[0] = 359.999; }},
-        {"reordered", [](Layout& l) { l.lats = reversed(l.lats); }},
-        {"reordered", [](Layout& l) { l.lons = {-180, -135, -90, -45, 0, 45, 90, 135}; }},
-        {"reordered", [](Layout& l) { l.lons = {-180, -135, -90, -45, -1e-6, 45, 90, 135}, l.type = NC_FLOAT; }},
-        {"reordered", [](Layout& l) { l.transposed = true; }},
-        {"reordered",
-         [](Layout& l) {
-           l.days = {1, 0};
-         }},
-        {"in the same order, 48 points of the second left aside",
-         [](Layout& l) {
-           l.days = {-1, 0, 1};
-         }},
+    const std::pair<const char*, Layout> cases[] = {
+        {"in the same order", {}},
         {"in the same order",
-         [](Layout& l) {
-           l.units = "hours since 2019-12-31 23:00 -1:00", l.days = {0, 24};
-         }},
-        {"in the same order", [](Layout& l) { l.calendar = "proleptic_gregorian"; }},
-        {"in the same order", [](Layout& l) { l.curvilinear = true; }},
-        {"reordered", [](Layout& l) { l.curvilinear = true, l.lats = reversed(l.lats), l.lons = reversed(l.lons); }}};
+         {.lats = {-75, -44.996, -15, 15, 45, 75},
+          .lons = {359.999, 45, 90, 135, 180, 225, 270, 315},
+          .type = NC_FLOAT}},
+        {"reordered", {.lats = reversed(ocean.lats)}},
+        {"reordered", {.lons = {-180, -135, -90, -45, 0, 45, 90, 135}}},
+        {"reordered", {.lons = {-180, -135, -90, -45, -1e-6, 45, 90, 135}, .type = NC_FLOAT}},
+        {"reordered", {.transposed = true}},
+        {"reordered", {.days = {1, 0}}},
+        {"in the same order, 48 points of the second left aside", {.days = {-1, 0, 1}}},
+        {"in the same order", {.days = {0, 24}, .units = "hours since 2019-12-31 23:00 -1:00"}},
+        {"in the same order", {.calendar = "proleptic_gregorian"}},
+        {"in the same order", {.curvilinear = true}},
+        {"reordered", {.lats = reversed(ocean.lats), .lons = reversed(ocean.lons), .curvilinear = true}}};
     write_ocean(ocean);
-    for (const auto& [order, change] : cases) {
-      Layout air = ocean;
-      change(air);
+    for (const auto& [order, air] : cases) {
       const bool hours = air.units.starts_with("hours");  // the field counts days
       write_field("air.nc", air, {{"air_temperature", 1, 0}});
       check_mentions(prepare(kPair + "-o p.h5"),
@@ -119,31 +110,22 @@ TEST_SUITE("prep.understood") {
   TEST_CASE("points without a partner are refused with the coordinates of both files") {
     const Layout ocean;
     write_ocean(ocean);
-    const std::pair<std::function<void(Layout&)>, std::vector<std::string>> cases[] = {
-        {[](Layout& l) {
-           l.days = {9, 10};
-         },
+    const std::pair<Layout, std::pair<const char*, const char*>> cases[] = {
+        {{.days = {9, 10}},
          {"time 2020-01-01 00:00 of the first has no partner", "time 2020-01-10 00:00 to 2020-01-11 00:00"}},
-        {[](Layout& l) {
-           l.days = {0.5, 1.5};
-         },
-         {"no partner", "2020-01-01 12:00"}},
-        {[](Layout& l) {
-           for (double& v : l.lons) v += 22.5;
-         },
+        {{.days = {0.5, 1.5}}, {"no partner", "2020-01-01 12:00"}},
+        {{.lons = {22.5, 67.5, 112.5, 157.5, 202.5, 247.5, 292.5, 337.5}},
          {"longitude 0, time", "longitude 22.5 to 337.5"}},
-        {[](Layout& l) {
-           for (double& v : l.lats) v += 1;
-         },
-         {"latitude -75", "latitude -74 to 76"}},
-        {[](Layout& l) { l.days = {0}; }, {"time 2020-01-02 00:00 of the first", "(96 points)", "(48 points)"}},
-        {[](Layout& l) { l.lons[3] = l.lons[4]; }, {"longitude 135"}},
-        {[](Layout& l) { l.calendar = "noleap"; }, {"count in the calendar standard", "noleap"}}};
-    for (const auto& [change, words] : cases) {
-      Layout air = ocean;
-      change(air);
+        {{.lats = {-74, -44, -14, 16, 46, 76}}, {"latitude -75", "latitude -74 to 76"}},
+        {{.days = {0}},
+         {"time 2020-01-02 00:00 of the first",
+          "(96 points) and latitude -75 to 75, longitude 0 to 315, time 2020-01-01 00:00 to 2020-01-01 00:00 (48 "
+          "points)"}},
+        {{.lons = {0, 45, 90, 180, 180, 225, 270, 315}}, {"longitude 135", "longitude 135"}},
+        {{.calendar = "noleap"}, {"count in the calendar standard", "noleap"}}};
+    for (const auto& [air, words] : cases) {
       write_field("air.nc", air, {{"air_temperature", 1, 0}});
-      check_refused(kPair + "-o p.h5", 3, "pairing 'ocean.nc' with 'air.nc'", words.front(), words.back());
+      check_refused(kPair + "-o p.h5", 3, "pairing 'ocean.nc' with 'air.nc'", words.first, words.second);
     }
     // Without dates, steps follow each other in both files.
     Layout air = ocean;
@@ -162,24 +144,21 @@ TEST_SUITE("prep.understood") {
     for (const bool by_position : {false, true}) {
       Layout place = layout;
       place.lats = reversed(place.lats);
-      {
-        RawFile raw("place.nc", NC_NETCDF4);
-        const int y = raw.dim(by_position ? "j" : "lat", kLats), x = raw.dim(by_position ? "i" : "lon", kLons);
-        if (!by_position) {
-          raw.variable("lat", NC_DOUBLE, {y}, place.lats, {}, {{"units", "degrees_north"}});
-          raw.variable("lon", NC_DOUBLE, {x}, place.lons, {}, {{"units", "degrees_east"}});
+      std::vector<double> lat, lon, mask;
+      for (const double v : place.lats)
+        for (const double w : place.lons) {
+          lat.push_back(v);
+          lon.push_back(w - 360);
+          mask.push_back(v > 0 ? 1 : 0);
         }
-        std::vector<double> lat, lon, mask;
-        for (const double v : place.lats)
-          for (const double w : place.lons) {
-            lat.push_back(v);
-            lon.push_back(w - 360);
-            mask.push_back(v > 0 ? 1 : 0);
-          }
-        raw.variable("geolat", NC_DOUBLE, {y, x}, lat);
-        raw.variable("geolon", NC_DOUBLE, {y, x}, lon);
-        raw.variable("wet", NC_DOUBLE, {y, x}, mask);
+      const std::string y = by_position ? "j" : "lat", x = by_position ? "i" : "lon";
+      std::vector<RawVariable> written = {
+          {"geolat", NC_DOUBLE, {y, x}, lat}, {"geolon", NC_DOUBLE, {y, x}, lon}, {"wet", NC_DOUBLE, {y, x}, mask}};
+      if (!by_position) {
+        written.push_back({"lat", NC_DOUBLE, {y}, place.lats, {{"units", "degrees_north"}}});
+        written.push_back({"lon", NC_DOUBLE, {x}, place.lons, {{"units", "degrees_east"}}});
       }
+      write_netcdf("place.nc", NC_NETCDF4, {{y, kLats}, {x, kLons}}, written);
       if (by_position) {
         layout.curvilinear = true;
         write_field("a.nc", layout, {{"a", 1, 0}, {"b", 2, 0}});
@@ -266,12 +245,11 @@ TEST_SUITE("prep.understood") {
 
   TEST_CASE("thresholds of ice are fractions, also of a column in percent; units that differ or mislead are named") {
     const auto write = [](const char* name, const std::string& units, double factor, const std::string& of_sst = "K") {
-      RawFile raw(name, NC_NETCDF4);
-      const int n = raw.dim("n", 20);
-      raw.variable("aice", NC_DOUBLE, {n}, counting(20, 0.05 * factor), {},
-                   units.empty() ? Texts{} : Texts{{"units", units}});
-      raw.variable("sst", NC_DOUBLE, {n}, counting(20), {}, of_sst.empty() ? Texts{} : Texts{{"units", of_sst}});
-      raw.variable("b", NC_DOUBLE, {n}, counting(20, 3), {}, {{"units", "1"}});
+      const auto unit = [](const std::string& text) { return text.empty() ? Texts{} : Texts{{"units", text}}; };
+      write_netcdf(name, NC_NETCDF4, {{"n", 20}},
+                   {{"aice", NC_DOUBLE, {"n"}, counting(20, 0.05 * factor), unit(units)},
+                    {"sst", NC_DOUBLE, {"n"}, counting(20), unit(of_sst)},
+                    {"b", NC_DOUBLE, {"n"}, counting(20, 3), unit("1")}});
     };
     const std::string words =
         " --inputs b,aice --outputs sst=sst*1 --mask-mode sea_ice --min-ice 0.175 -o o.h5 --input ";
@@ -302,12 +280,11 @@ TEST_SUITE("prep.understood") {
   TEST_CASE("positions are found by their meaning, in radians too, and impossible ones are warned of") {
     const auto write = [](const std::string& lat, const Texts& of_lat, const std::string& lon, const Texts& of_lon,
                           double factor) {
-      RawFile raw("a.nc", NC_NETCDF4);
-      const int y = raw.dim("j", 3), x = raw.dim("i", 4);
-      raw.variable(lat, NC_DOUBLE, {y}, {60 * factor, 70 * factor, 80 * factor}, {}, of_lat);
-      raw.variable(lon, NC_DOUBLE, {x}, {100 * factor, 110 * factor, 120 * factor, 130 * factor}, {}, of_lon);
-      raw.variable("a", NC_DOUBLE, {y, x}, counting(12));
-      raw.variable("b", NC_DOUBLE, {y, x}, counting(12));
+      write_netcdf("a.nc", NC_NETCDF4, {{"j", 3}, {"i", 4}},
+                   {{lat, NC_DOUBLE, {"j"}, {60 * factor, 70 * factor, 80 * factor}, of_lat},
+                    {lon, NC_DOUBLE, {"i"}, {100 * factor, 110 * factor, 120 * factor, 130 * factor}, of_lon},
+                    {"a", NC_DOUBLE, {"j", "i"}, counting(12)},
+                    {"b", NC_DOUBLE, {"j", "i"}, counting(12)}});
     };
     const auto text = [&](const std::string& more = "") {
       return prepare("netcdf --input a.nc --inputs a --outputs b -o o.h5 " + more);
@@ -332,22 +309,15 @@ TEST_SUITE("prep.understood") {
   }
 
   TEST_CASE("variables in groups, and CICE's own names with and without the period of their means") {
-    {
-      int id = 0, group = 0, dim = 0, variable = 0;
-      REQUIRE(nc_create("g.nc", NC_NETCDF4, &id) == NC_NOERR);
-      nc_def_dim(id, "n", 2, &dim);
-      nc_def_grp(id, "PRODUCT", &group);
-      nc_def_var(group, "sst", NC_FLOAT, 1, &dim, &variable);
-      nc_close(id);
-    }
+    write_netcdf("g.nc", NC_NETCDF4, {{"n", 2}}, {{"PRODUCT/sst", NC_FLOAT, {"n"}, {}}});
     check_refused("netcdf --input g.nc --inputs sst --outputs b -o o.h5", 2, "did you mean 'PRODUCT/sst'?");
     for (const std::string period : {"", "_h", "_d", "_m", "_1"}) {
-      RawFile("h.nc", NC_NETCDF4, {{"nj", 3}, {"ni", 4}},
-              {{"TLAT", NC_DOUBLE, {"nj", "ni"}, counting(12, 7)},
-               {"TLON", NC_DOUBLE, {"nj", "ni"}, counting(12, 30)},
-               {"tmask", NC_DOUBLE, {"nj", "ni"}, {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
-               {"aice" + period, NC_DOUBLE, {"nj", "ni"}, counting(12, 0.05)},
-               {"Tair" + period, NC_DOUBLE, {"nj", "ni"}, counting(12)}});
+      write_netcdf("h.nc", NC_NETCDF4, {{"nj", 3}, {"ni", 4}},
+                   {{"TLAT", NC_DOUBLE, {"nj", "ni"}, counting(12, 7)},
+                    {"TLON", NC_DOUBLE, {"nj", "ni"}, counting(12, 30)},
+                    {"tmask", NC_DOUBLE, {"nj", "ni"}, {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+                    {"aice" + period, NC_DOUBLE, {"nj", "ni"}, counting(12, 0.05)},
+                    {"Tair" + period, NC_DOUBLE, {"nj", "ni"}, counting(12)}});
       const std::string text = prepare("cice-history --input h.nc --inputs tair --outputs aice -o o.h5");
       check_mentions(text, "tair=Tair" + period + " ", "masked out         1  (not: tmask == 1)");
       CHECK(read("o.h5").x[0] == 1);

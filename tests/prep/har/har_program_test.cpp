@@ -56,6 +56,7 @@ const std::string kUci = "uci-har -i UCI --window 4 -o out.h5 ";
 
 /// Checks that the words fail with this exit code and message, and leave nothing behind.
 void check_fails(const std::string& words, int status, const auto&... parts) {
+  fs::remove("out.h5");
   check_mentions(prepare(words, status), parts...);
   for (const auto& entry : fs::directory_iterator("."))
     CHECK(entry.path().filename().string().find("out.h5") == std::string::npos);
@@ -86,6 +87,18 @@ void write_recording(const fs::path& path, int rows, const std::string& header =
     text += std::to_string(5 * t % 7) + "," + std::to_string(5 * t % 7 * (5 * t % 7)) + "\n";
   write_text(path, text);
 }
+
+/// Writes a manifest, prepares it with these options and returns what the program says.
+std::string har(const std::string& list, const std::string& options, int status = 0) {
+  write_text("list.csv", list);
+  return prepare("har list.csv -o out.h5 " + options, status);
+}
+void check_har_fails(const std::string& list, const std::string& options, int status, const auto&... parts) {
+  write_text("list.csv", list);
+  check_fails("har list.csv -o out.h5 " + options, status, parts...);
+}
+/// All windows are for training.
+const std::string kTraining = " --val-split random --val-fraction 0 ";
 
 /// Means of the acceleration, swing of every channel, and how often x crosses its mean: what tells the synthetic
 /// activities apart.
@@ -313,11 +326,10 @@ TEST_SUITE("prep.har") {
     for (int i = 0; i < 9; ++i) record("walk", "s" + std::to_string(i), 8);
     for (int i = 0; i < 9; i += 3) record("run", "s" + std::to_string(i), 8);
     record("fall", "s4", 4);
-    write_text("list.csv", list);
     for (const std::string seed : {"1", "2", "3", "4", "5", "6", "7", "8"}) {
-      const std::string text = prepare("har list.csv --rate 20 --window 8 -o a.h5 --seed " + seed);
+      const std::string text = har(list, "--rate 20 --window 8 --seed " + seed);
       CAPTURE(seed);
-      const HarSet set = read("a.h5");
+      const HarSet set = read("out.h5");
       CHECK(set.windows() == 300);
       CHECK(set.windows_in(2) >= 56);
       CHECK(set.windows_in(2) <= 76);  // a fifth is 60
@@ -329,49 +341,44 @@ TEST_SUITE("prep.har") {
 
   TEST_CASE("the table of classes is printed; a class without training windows is a warning") {
     for (const char* name : {"a.csv", "b.csv", "c.csv"}) write_recording(name, 8);
-    write_text("list.csv", "a.csv,walk,1,train\nb.csv,sit,2,test\nc.csv,walk,3,val\n");
-    check_mentions(prepare("har list.csv --rate 20 --window 4 -o a.h5"),
+    check_mentions(har("a.csv,walk,1,train\nb.csv,sit,2,test\nc.csv,walk,3,val\n", "--rate 20 --window 4"),
                    "class                         train        val       test   subjects\n",
                    "sit                               0          0          2          1\n",
                    "walk                              2          2          0          2\n",
                    "warning: class sit has no training window",
                    "note               class sit has windows of one subject", "only, 2",
                    "note               class walk has no test window");
-    check_mentions(run_prep("check a.h5").text, "note: class sit has windows of one subject only, 2");
+    check_mentions(run_prep("check out.h5").text, "note: class sit has windows of one subject only, 2");
   }
 
   TEST_CASE("columns are chosen or skipped by name, with or without a header, also where one holds text") {
     write_text("a.csv",  // as Windows writes it
                "\xEF\xBB\xBFwhen,\"acc, x\",\"acc_y\"\r\n2020-01-01 00:00:00,1,\"5\"\r\n2020-01-01 00:00:01,2,6\r\n");
     write_text("b.csv", "2020-01-01 00:00:00,3,7\n2020-01-01 00:00:01,4,8\n");
-    write_text("list.csv", "# recordings of May\n\"a.csv\",\"walk, slowly\",1,train\nb.csv,sit,2,val\n");
-    const std::string words = "har list.csv --rate 20 --window 2 -o a.h5 ";
-    const auto taken = [&](const std::string& options) {
-      prepare(words + options);
-      return read("a.h5");
+    const std::string both = "# recordings of May\n\"a.csv\",\"walk, slowly\",1,train\nb.csv,sit,2,val\n";
+    const std::string words = "--rate 20 --window 2 ";
+    const auto taken = [&](const std::string& list, const std::string& options) {
+      har(list, words + options);
+      return read("out.h5");
     };
-    HarSet set = taken("--skip-columns when");
+    HarSet set = taken(both, "--skip-columns when");
     CHECK(set.channel_names == std::vector<std::string>{"acc, x", "acc_y"});
     CHECK(set.class_names == std::vector<std::string>{"sit", "walk, slowly"});
     CHECK(set.signals == std::vector<double>{1, 2, 5, 6, 3, 4, 7, 8});
-    set = taken("--columns acc_y");
+    set = taken(both, "--columns acc_y");
     CHECK(set.channel_names == std::vector<std::string>{"acc_y"});
     CHECK(set.signals == std::vector<double>{5, 6, 7, 8});
-    check_fails("har list.csv --rate 20 --window 2 -o out.h5", 3, "a.csv:2: '2020-01-01 00:00:00' is not a number");
-    check_fails("har list.csv --rate 20 --window 2 -o out.h5 --columns acc_z", 2, "no column 'acc_z'",
-                "when, acc, x, acc_y");
-    write_text("list.csv", "b.csv,sit,2,train\n");
-    set = taken("--columns channel_2,channel_1 --val-split random --val-fraction 0");
+    check_har_fails(both, words, 3, "a.csv:2: '2020-01-01 00:00:00' is not a number");
+    check_har_fails(both, words + "--columns acc_z", 2, "no column 'acc_z'", "when, acc, x, acc_y");
+    set = taken("b.csv,sit,2,train\n", "--columns channel_2,channel_1" + kTraining);
     CHECK(set.channel_names == std::vector<std::string>{"channel_2", "channel_1"});
     CHECK(set.signals == std::vector<double>{7, 8, 3, 4});
-    write_text("list.csv", "\"a.csv,sit,2,train\n");
-    check_fails("har list.csv --rate 20 --window 2 -o out.h5", 3, "list.csv:1: a quoted field");
+    check_har_fails("\"a.csv,sit,2,train\n", words, 3, "list.csv:1: a quoted field");
     write_text("c.csv", "index,value\n0,1\n1,5\n2,3\n3,4\n4,2\n5,9\n6,1\n7,5\n");
-    write_text("list.csv", "c.csv,sit,2,train\n");
-    CHECK(taken("--stride 9223372036854775807 --val-split random --val-fraction 0").windows() == 1);
-    const auto run = run_prep(words + "--val-split random --val-fraction 0");
-    check_mentions(run.text, "warning: index never falls within a recording", "--skip-columns index");
-    CHECK_FALSE(contains(run.text, "value never falls"));
+    CHECK(taken("c.csv,sit,2,train\n", "--stride 9223372036854775807" + kTraining).windows() == 1);
+    const std::string text = har("c.csv,sit,2,train\n", words + kTraining);
+    check_mentions(text, "warning: index never falls within a recording", "--skip-columns index");
+    CHECK_FALSE(contains(text, "value never falls"));
   }
 
   TEST_CASE("columns of labels, subjects and times: a window has one activity of one subject and crosses no gap") {
@@ -384,11 +391,10 @@ TEST_SUITE("prep.har") {
               (t == 12 ? "" : std::to_string(5 * t % 7) + ",5") + ";" + std::to_string(3 * t % 5) + "\n";
     }
     write_text("all.csv", text);
-    write_text("list.csv", "all.csv\n");
     const std::string words =
-        "har list.csv --rate 20 --window 4 --label-column activity --subject-column user "
-        "--skip-columns note --val-split random --val-fraction 0 --test-fraction 0 -o out.h5 ";
-    check_mentions(prepare(words + "--skip-labels other"), "channels           ax, ay\n",
+        "--rate 20 --window 4 --label-column activity --subject-column user --skip-columns note --test-fraction 0" +
+        kTraining;
+    check_mentions(har("all.csv\n", words + "--skip-labels other"), "channels           ax, ay\n",
                    "left aside         columns note\n", "column timestamp in ms, from 0 s to 4.9 s; it is no channel",
                    "20 Hz as given, 20 Hz by the times", "1 within recordings, 2 s in all, the first of 2 s before",
                    "all.csv:32;", "5 of 60 samples without a label", "3 samples of --skip-labels other",
@@ -402,21 +408,16 @@ TEST_SUITE("prep.har") {
     CHECK(set.start == std::vector<std::int64_t>{0, 4, 8, 13, 69, 73, 80, 84, 90, 94});
     CHECK(set.window(0)[1] == 5.5);
     CHECK(set.window(4)[0] == 5 * 30 % 7 + 0.5);
-    prepare(words + "--time-column none");
+    har("all.csv\n", words + "--time-column none");
     CHECK(read("out.h5").channel_names == std::vector<std::string>{"timestamp", "ax", "ay"});
-    fs::remove("out.h5");
-    check_fails(
-        "har list.csv --rate 20 --window 4 --subject-column user --label-column activity --columns ax,user -o out.h5",
-        2, "column 'user' is chosen for a channel and for labels");
+    check_har_fails("all.csv\n", "--rate 20 --window 4 --subject-column user --label-column activity --columns ax,user",
+                    2, "column 'user' is chosen for a channel and for labels");
     write_text("some.csv", "user,x\nann,1\nann,2\n?,3\n,4\nbob,5\nbob,6\n");
-    write_text("list.csv", "some.csv,walk,,\n");
-    check_mentions(prepare("har list.csv --rate 20 --window 2 --subject-column user --test-fraction 0 -o out.h5"),
+    check_mentions(har("some.csv,walk,,\n", "--rate 20 --window 2 --subject-column user --test-fraction 0"),
                    "2 of 6 samples without a subject", "1 train + 1 validation");
-    write_text("list.csv", "all.csv,walk,,\n");
-    fs::remove("out.h5");
-    check_fails(words, 3, "list.csv:1: label 'walk', but --label-column takes labels from the table");
-    write_text("list.csv", "all.csv,,cleo,\n");
-    check_fails(words, 3, "list.csv:1: subject 'cleo', but --subject-column");
+    check_har_fails("all.csv,walk,,\n", words, 3,
+                    "list.csv:1: label 'walk', but --label-column takes labels from the table");
+    check_har_fails("all.csv,,cleo,\n", words, 3, "list.csv:1: subject 'cleo', but --subject-column");
   }
 
   TEST_CASE("times are compared with the rate, and warned of where they fall or repeat") {
@@ -424,8 +425,7 @@ TEST_SUITE("prep.har") {
       std::string text = "x,Creation_Time\n";
       for (int t = 0; t < 100; ++t) text += std::to_string(5 * t % 7) + "," + time(t) + "\n";
       write_text("a.csv", text);
-      write_text("list.csv", "a.csv,walk,1,train\n");
-      return prepare("har list.csv --rate 50 --window 10 --val-split random --val-fraction 0 -o out.h5 " + more);
+      return har("a.csv,walk,1,train\n", "--rate 50 --window 10" + kTraining + more);
     };
     const auto number = [](double scale) {
       return [scale](int t) { return std::to_string(std::llround(1.424696e9 * scale + t * 0.02 * scale)); };
@@ -447,8 +447,7 @@ TEST_SUITE("prep.har") {
                    "from 2026-05-17 09:30:00 to 2026-05-17 09:30:01", "50 Hz by the times");
     write_text("dated.csv",
                "Date;Time;x\n2026-03-01;09:00:00.00;5\n2026-03-01;09:00:00.02;3\n2026-03-01;09:00:00.04;4\n");
-    write_text("dated-list.csv", "dated.csv,walk,1,train\n");
-    check_mentions(prepare("har dated-list.csv --rate 50 --window 3 --val-split random --val-fraction 0 -o dated.h5"),
+    check_mentions(har("dated.csv,walk,1,train\n", "--rate 50 --window 3" + kTraining),
                    "left aside         columns Date\n", "column Time in s", "50 Hz by the times");
     check_mentions(said([](int t) { return std::to_string(t); }), "counts samples; it is no channel");
     check_mentions(said([](int t) { return std::to_string(t * 0.02); }, "--columns x,Creation_Time"),
@@ -473,8 +472,7 @@ TEST_SUITE("prep.har") {
           write_text(name, text);
           list += join(name, ",", what ? "walk" : "sit", ",p", who, ",\n");
         }
-      write_text("list.csv", list);
-      return prepare("har list.csv --rate 50 --window 20 -o out.h5 " + more);
+      return har(list, "--rate 50 --window 20 " + more);
     };
     CHECK_FALSE(contains(said([](int, int, int) { return 1.0; }), "warning"));
     check_mentions(said([](int who, int, int s) { return who == 3 && s == 0 ? 1 / 9.80665 : 1; }),
@@ -492,36 +490,27 @@ TEST_SUITE("prep.har") {
     CHECK_FALSE(contains(said(same, "--units m/s2,m/s2,m/s2,rad/s,rad/s,rad/s"), "warning"));
     check_mentions(prepare("check out.h5"), "good");
     write_recording("a.csv", 60, "x,y\n");
-    write_text("list.csv", "a.csv,walk,1,train\n");
-    const std::string words =
-        "har list.csv --rate 50 --window 20 --val-split random --val-fraction 0 --units g -o out.h5 ";
-    check_mentions(prepare(words), "warning: x: 0 to 6 g, are whole numbers only, as a converter counts");
+    const std::string list = "a.csv,walk,1,train\n", words = "--rate 50 --window 20 --units g" + kTraining;
+    check_mentions(har(list, words), "warning: x: 0 to 6 g, are whole numbers only, as a converter counts");
     check_mentions(prepare("check --strict out.h5", 3), "x: 0 to 6 g");
-    fs::remove("out.h5");
-    check_mentions(prepare(words + "--strict", 3), "preparing with --strict", "as a converter counts");
-    CHECK_FALSE(fs::exists("out.h5"));
+    check_har_fails(list, words + "--strict", 3, "preparing with --strict", "as a converter counts");
   }
 
   TEST_CASE("labels that mean none, or that only case or blanks tell apart, and decimal commas are warned of") {
     for (const char* name : {"a.csv", "b.csv", "c.csv", "d.csv"}) write_recording(name, 8);
-    write_text("list.csv", "a.csv,walk fast,1,train\nb.csv,Walk_fast,2,train\nc.csv,nan,3,train\nd.csv,sit,3,train\n");
-    const std::string words = "har list.csv --rate 20 --window 4 --val-split random --val-fraction 0 -o a.h5 ";
-    check_mentions(prepare(words), "warning: classes 'Walk_fast', 'walk fast' differ by case, blanks",
+    const std::string list = "a.csv,walk fast,1,train\nb.csv,Walk_fast,2,train\nc.csv,nan,3,train\nd.csv,sit,3,train\n";
+    const std::string words = "--rate 20 --window 4" + kTraining, one = "a.csv,walk,1,train\n";
+    check_mentions(har(list, words), "warning: classes 'Walk_fast', 'walk fast' differ by case, blanks",
                    "warning: class 'nan' looks like a missing label; --skip-labels nan");
-    check_mentions(prepare(words + "--skip-labels nan"), "8 samples of --skip-labels nan");
-    CHECK(read("a.h5").class_names == std::vector<std::string>{"Walk_fast", "sit", "walk fast"});
+    check_mentions(har(list, words + "--skip-labels nan"), "8 samples of --skip-labels nan");
+    CHECK(read("out.h5").class_names == std::vector<std::string>{"Walk_fast", "sit", "walk fast"});
     write_text("a.csv", "0,17,-9,81\n-0,05,9,80\n1,25,9,07\n0,75,9,5\n");
-    write_text("list.csv", "a.csv,walk,1,train\n");
-    check_mentions(prepare(words), "warning: a.csv: every second column holds whole numbers only");
+    check_mentions(har(one, words), "warning: a.csv: every second column holds whole numbers only");
     write_text("a.csv", "walk,0,17,-9,81\nwalk,-0,05,9,80\n");
-    write_text("list.csv", "a.csv,,1,train\n");
-    check_mentions(
-        prepare("har list.csv --label-column channel_0 --rate 20 --window 2 --val-split random --val-fraction 0 "
-                "-o a.h5"),
-        "warning: a.csv: every second column");
-    write_text("list.csv", "a.csv,walk,1,train\n");
+    check_mentions(har("a.csv,,1,train\n", "--label-column channel_0 --rate 20 --window 2" + kTraining),
+                   "warning: a.csv: every second column");
     write_text("a.csv", "0,17,-9,81\n-10,55,9,80\n1,25,9,17\n0,75,9,5\n");  // so do the counts of a converter
-    CHECK_FALSE(contains(prepare(words), "warning: a.csv"));
+    CHECK_FALSE(contains(har(one, words), "warning: a.csv"));
   }
 
   TEST_CASE("recordings for tests alone make a set like the training's") {
@@ -544,17 +533,15 @@ TEST_SUITE("prep.har") {
     check_mentions(run_prep("check out.h5").text, "there are no training windows", "good");
     prepare("info out.h5");
     write_text("tests.csv", "c.csv,swim,9,test\n");
-    fs::remove("out.h5");
     check_fails(words + "--like train.h5", 3, "tests.csv:1: label 'swim' is not a class of 'train.h5'");
   }
 
   TEST_CASE("values that 32-bit floats cannot hold are refused, also in a prepared file") {
     write_text("a.csv", "1\n2\n1e40\n4\n");
-    write_text("list.csv", "a.csv,walk,1,train\n");
-    const std::string words = "har list.csv --rate 20 --window 2 --val-split random --val-fraction 0 -o out.h5";
-    check_fails(words, 3, "a.csv:3: 1e40 does not fit 32-bit floats");
+    const std::string list = "a.csv,walk,1,train\n", words = "--rate 20 --window 2" + kTraining;
+    check_har_fails(list, words, 3, "a.csv:3: 1e40 does not fit 32-bit floats");
     write_text("a.csv", "1\n2\n3\n4\n");
-    prepare(words);
+    har(list, words);
     HarSet set = read("out.h5");
     set.signals[2] = 1e40;
     take_channel_moments(set);
@@ -570,10 +557,9 @@ TEST_SUITE("prep.har") {
     write_recording("b.csv", 10, "x,z\n");
     write_recording("d.csv", 10, "x,y\n");
     write_text("c.csv", "1 2 3\n4 5 6\n");
-    const std::string words = "har list.csv --rate 20 --window 4 -o out.h5 ";
+    const std::string words = "--rate 20 --window 4 ", twice = "twice.csv,walk,1,train\n";
     const auto with = [&](const std::string& list, int status, const auto&... parts) {
-      write_text("list.csv", list);
-      check_fails(words, status, parts...);
+      check_har_fails(list, words, status, parts...);
     };
     with("a.csv,walk\n", 3, "list.csv:1: 2 fields, expected path,label,subject,split");
     with("a.csv,,1,train\n", 3, "list.csv:1: the label is empty");
@@ -595,15 +581,13 @@ TEST_SUITE("prep.har") {
     with("\n", 3, "list.csv: no recordings");
     with("a.csv,caf\xE9,1,train\n", 3, "list.csv:1: it is not UTF-8 text");
     write_recording("twice.csv", 10, "x,x\n");
-    write_text("list.csv", "twice.csv,walk,1,train\n");
-    check_fails(words + "--columns x", 3, "two columns are named 'x'");
-    check_fails(words + "--columns x,x", 2, "a column is named twice");
+    check_har_fails(twice, words + "--columns x", 3, "two columns are named 'x'");
+    check_har_fails(twice, words + "--columns x,x", 2, "a column is named twice");
     with("a.csv,walk,,train\n", 3, "have no known subject; use --val-split random");
-    write_text("list.csv", "a.csv,walk,1,train\n");
-    check_fails("har list.csv --window 4 -o out.h5", 2, "rate");
-    check_fails("har list.csv --rate 0 --window 4 -o out.h5", 2, "rate", "must be > 0");
+    check_har_fails("a.csv,walk,1,train\n", "--window 4", 2, "rate");
+    check_har_fails("a.csv,walk,1,train\n", "--rate 0 --window 4", 2, "rate", "must be > 0");
+    check_har_fails("a.csv,walk,1,train\n", "--format json --rate 20 --window 4", 2, "format");
     check_fails("har nothing.csv --rate 20 --window 4 -o out.h5", 2, "nothing.csv");
-    check_fails("har list.csv --format json --rate 20 --window 4 -o out.h5", 2, "format");
   }
 
   TEST_CASE("synthetic activities differ in their signal, also across subjects") {

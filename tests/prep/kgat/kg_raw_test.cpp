@@ -103,6 +103,9 @@ TEST_SUITE("prep.kg_raw") {
     CHECK(set.sizes.train == 4);
     check_found(findings, "repeated interactions", 2, "'train.txt' line 1: user 0 already has item 4");
     check_found(findings, "further lines of a user", 1, "'train.txt' line 3: user 0 already has line 1");
+    findings.clear();
+    parse_kg("1 2\n1 3\n0 4\n0 1\n", kTest, kKg, {}, &findings);
+    check_found(findings, "further lines of a user", 2, "'train.txt' line 2: user 1 already has line 1");
     KgRules strict{.duplicates = KgPolicy::refuse};
     check_mentions(refusal(train, kTest, kKg, strict), "'train.txt' line 3", "--duplicates");
     check_mentions(refusal("0 4 1\n1 2 2\n", kTest, kKg, strict), "'train.txt' line 2", "user 1 already has item 2");

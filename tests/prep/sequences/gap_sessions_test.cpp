@@ -86,7 +86,7 @@ TEST_SUITE("prep.gap_sessions") {
     CHECK(pauses == std::set<std::int64_t>{4, 5, 6, 7});
     CHECK(static_cast<double>(follow) / static_cast<double>(checked) > 0.99);  // the rest: cells without new members
     CHECK(set.length(0) >= 10);
-    CHECK(ideal_rates(set, HeldOut::test).hr_gap > 0.7);
+    CHECK(ideal_rates(set, HeldOut::test).gap.hr > 0.7);
   }
 
   TEST_CASE("the promised rates are those of ranking by the rule, with and without the pause") {
@@ -94,19 +94,19 @@ TEST_SUITE("prep.gap_sessions") {
     const auto ideal = ideal_rates(set, HeldOut::test);
     // 400 users of 20 rounds: the standard error of a rate is below 0.008, most of it common to both.
     const auto gap = simulate(set, true), order = simulate(set, false);
-    CHECK(gap.hit == Approx(ideal.hr_gap).epsilon(0.02));
-    CHECK(gap.ndcg == Approx(ideal.ndcg_gap).epsilon(0.03));
-    CHECK(order.hit == Approx(ideal.hr_order).epsilon(0.03));
-    CHECK(order.ndcg == Approx(ideal.ndcg_order).epsilon(0.05));
+    CHECK(gap.hit == Approx(ideal.gap.hr).epsilon(0.02));
+    CHECK(gap.ndcg == Approx(ideal.gap.ndcg).epsilon(0.03));
+    CHECK(order.hit == Approx(ideal.order.hr).epsilon(0.03));
+    CHECK(order.ndcg == Approx(ideal.order.ndcg).epsilon(0.05));
   }
 
   TEST_CASE("by default the pauses are worth half of all hits") {
     GapSessions what;
     what.users = 500;
     const auto ideal = ideal_rates(make_gap_sessions(what), HeldOut::valid);
-    CHECK(ideal.hr_gap > 0.85);
-    CHECK(ideal.hr_order < 0.45);
-    CHECK(ideal.full_hr_gap > 5 * ideal.full_hr_order);
+    CHECK(ideal.gap.hr > 0.85);
+    CHECK(ideal.order.hr < 0.45);
+    CHECK(ideal.full_gap.hr > 5 * ideal.full_order.hr);
   }
 
   TEST_CASE("a user's session depends on the seed and the user alone") {

@@ -18,7 +18,6 @@ struct KnownColumn {
   const char* pair_file;                   ///< "atmosphere", "ocean", or "" when CF pairs lack the column
   const char* pair_name;                   ///< its variable there, if not `cf`
 };
-const std::vector<KnownColumn>& known_columns();
 /// Null for an unknown name.
 const KnownColumn* find_column(const std::string& short_name);
 /// Accepts known names and those that the user defined (`also`). errors  usage: an unknown name, with the nearest one
@@ -44,16 +43,6 @@ struct PairOptions {
 /// Reads an atmosphere file (last level) and an ocean file (level 0) on one grid. A point is valid where
 /// 0 < thickness <= 500 m and 183.15 <= air temperature <= 333.15 K.
 Candidates read_pair(const PairOptions& options, const Selection& selection);
-
-struct NetcdfOptions {
-  std::vector<std::filesystem::path> files;
-  std::vector<ColumnSpec> columns;  ///< every requested short name
-  std::vector<MaskTerm> mask;
-  std::vector<std::filesystem::path> geolocation;  ///< none, one for all, or one per file
-  std::string lat, lon;                            ///< variable names; "" tries the usual ones
-};
-/// Reads the named columns of any NetCDF files.
-Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection);
 
 /// The first of these variables that the file has.
 std::optional<std::string> first_present(const NcFile& file, const std::vector<std::string>& names);

@@ -14,7 +14,7 @@ namespace lockstep::prep {
 /// A column as the user writes it: `short = name[@level][*scale+offset]`. Negative levels count from the end.
 struct ColumnSpec {
   std::string short_name, variable;
-  std::optional<std::int64_t> level;
+  std::optional<std::int64_t> level = {};
   double scale = 1, offset = 0;
 };
 /// Parses `tk = temperature@0*1+273.15`; a bare `sst` is the variable sst. `t = temperature@0:34` are 35 columns t_0 ..

@@ -14,8 +14,6 @@ struct Lorenz96 {
   void tendency(std::span<const double> x, std::span<double> out) const;
   /// out = J(x) dx
   void tangent(std::span<const double> x, std::span<const double> dx, std::span<double> out) const;
-  /// out = J(x)' w
-  void adjoint(std::span<const double> x, std::span<const double> w, std::span<double> out) const;
 };
 
 /// The model with K slow and K*J fast variables. The state is [X, Y]; Y is one ring; its entries kJ .. kJ+J-1 belong to
@@ -29,18 +27,24 @@ struct TwoScaleLorenz96 {
   std::size_t size() const { return slow + slow * fast; }
   void tendency(std::span<const double> x, std::span<double> out) const;
   void tangent(std::span<const double> x, std::span<const double> dx, std::span<double> out) const;
-  void adjoint(std::span<const double> x, std::span<const double> w, std::span<double> out) const;
   /// U_k = -(h c / b) sum_j Y_{j,k}: the effect of the fast variables on slow variable k.
   double forcing_of_fast(std::span<const double> x, std::size_t k) const;
 };
 
-/// One step of the classical Runge-Kutta scheme of order 4, and its tangent linear and adjoint: derivatives of the
-/// scheme, exact to rounding. rk4_step overwrites `x`; the others return new vectors.
+/// One step of the classical Runge-Kutta scheme of order 4, which overwrites `x`, and its tangent linear: the derivative
+/// of the scheme, exact to rounding.
 template <class Model>
 void rk4_step(const Model& model, double dt, std::span<double> x);
 template <class Model>
 std::vector<double> rk4_tangent(const Model& model, double dt, std::span<const double> x, std::span<const double> dx);
-template <class Model>
-std::vector<double> rk4_adjoint(const Model& model, double dt, std::span<const double> x, std::span<const double> w);
+/// The Jacobian of the step, column by column: calls use(i, dy/dx_i) for each variable.
+void rk4_columns(const auto& model, double dt, std::span<const double> x, const auto& use) {
+  std::vector<double> unit(x.size(), 0.0);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    unit[i] = 1;
+    use(i, rk4_tangent(model, dt, x, unit));
+    unit[i] = 0;
+  }
+}
 
 }  // namespace lockstep::prep

@@ -12,16 +12,21 @@
 
 namespace lockstep::prep {
 
-/// All points of all files in file order, before selection. NaN marks a missing value.
+/// A column of all files, and what they say of it.
+struct CandidateColumn {
+  std::string name;                        ///< short
+  std::vector<double> values;              ///< [point]; NaN marks a missing value
+  std::string cf, units, side = "ocean";   ///< side is "atmosphere" or "ocean"
+  std::vector<std::string> variables;      ///< of the files, each once
+  std::vector<std::string> without_units;  ///< names of files
+  bool filled = false;                     ///< zeros stand for the missing variable of a file
+  std::int32_t level = 0;
+};
+
+/// All points of all files in file order, before selection.
 struct Candidates {
-  std::vector<std::string> names;  ///< short names of inputs, outputs and columns that only the selection needs
-  std::vector<std::vector<double>> columns;             ///< [column][point]
-  std::vector<std::string> cf, units, side;             ///< [column]; side is "atmosphere" or "ocean"
-  std::vector<std::vector<std::string>> variables;      ///< [column], of the files, each once
-  std::vector<std::vector<std::string>> without_units;  ///< [column], names of files
-  std::vector<std::uint8_t> filled;  ///< [column], 1 where a file's zeros stand for a missing variable
-  std::vector<std::int32_t> level;   ///< [column]
-  std::vector<double> lat, lon;      ///< [point], degrees; NaN where unknown
+  std::vector<CandidateColumn> columns;  ///< inputs, outputs and columns that only the selection needs
+  std::vector<double> lat, lon;          ///< [point], degrees; NaN where unknown
   std::vector<std::int64_t> time, cell;
   std::vector<std::int64_t> step;               ///< place in the order of the file's time axis
   bool dated = true;                            ///< every file has times that are read
@@ -39,7 +44,7 @@ struct Candidates {
 
   std::size_t points() const { return valid.size(); }
   /// errors  internal: no such column
-  const std::vector<double>& column(const std::string& name) const;
+  const CandidateColumn& column(const std::string& name) const;
 };
 
 /// How rows are selected and split, and which rows give the moments: options of every emulator source.

@@ -37,10 +37,11 @@ SequenceSet make_gap_sessions(const GapSessions& what);
 /// the history, with (gap) or without (order) the pause before the current item; ties in random order. The rates are
 /// exact expectations over that order and over the negatives.
 struct IdealRates {
-  /// Against 100 negatives.
-  double hr_gap = 0, hr_order = 0, ndcg_gap = 0, ndcg_order = 0;
-  /// Against all items outside the history.
-  double full_hr_gap = 0, full_hr_order = 0, full_ndcg_gap = 0, full_ndcg_order = 0;
+  struct Gain {
+    double hr = 0, ndcg = 0;
+  };
+  Gain gap, order;            ///< against 100 negatives
+  Gain full_gap, full_order;  ///< against all items outside the history
 };
 enum class HeldOut : std::uint8_t { valid, test };
 /// Rates at 10. Negatives are uniform with replacement over the items outside the user's history, as in evaluation.

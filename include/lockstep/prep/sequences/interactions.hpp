@@ -1,40 +1,22 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "lockstep/io/interaction_file.hpp"
+#include "lockstep/prep/distinct_texts.hpp"
 #include "lockstep/prep/sequences/sequence_set.hpp"
 #include "lockstep/prep/summary.hpp"
 
 namespace lockstep::prep {
 
-/// Distinct ids in the order of their first occurrence, with its file and line.
-class IdTable {
- public:
-  struct Place {
-    std::int32_t file;
-    std::int64_t line;
-  };
-  /// The number of this id, 0 .. size() - 1; new ids get the next number.
-  std::int32_t intern(std::string_view id, Place place);
-  std::size_t size() const { return ids_.size(); }
-  const std::string& id(std::size_t number) const { return *ids_[number]; }
-  Place place(std::size_t number) const { return places_[number]; }
-
- private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-  };
-  std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> numbers_;
-  std::vector<const std::string*> ids_;  ///< keys of numbers_, whose nodes never move
-  std::vector<Place> places_;
+/// The file and line of an id.
+struct IdPlace {
+  std::int32_t file;
+  std::int64_t line;
 };
+using IdTable = DistinctTexts<IdPlace>;
 
 /// Raw interactions in file order.
 struct Interactions {

@@ -58,8 +58,6 @@ struct SequenceSet {
   std::span<const std::int64_t> times_of(std::int64_t user) const;
 };
 
-/// The number of training interactions under leave-one-out: all but two, or all if there are fewer than `min_split`.
-std::int64_t train_length(std::int64_t interactions, std::int64_t min_split);
 /// Computes n_train, time_scaled, time_max and item_count from the other fields. errors  internal: an unknown scale
 void derive(SequenceSet& set, std::int64_t n_items);
 
