@@ -155,6 +155,9 @@ TEST_SUITE("prep.kg_program") {
     const auto parts = read("d.h5");
     CHECK(parts.sizes.train + parts.sizes.test + std::ssize(parts.valid.item) == 4);
     CHECK(parts.sizes.test > 0);
+    write_text("atomic/a.csv", "i 0,a b\ni_0,a_b\ni 0,a_b\n");  // in lists, blanks become _, but ids stay different
+    prepare("kg -i atomic --interactions a.csv --columns item,user --link l.csv --no-kg --text lists -o f.h5");
+    CHECK(read_text("lists/user_list.txt") == "org_id remap_id\na_b 0\na_b_ 1\n");
     write_text("atomic/y.inter", inter);
     check_refused("kg -i atomic -o e.h5", 2, "'x.inter'", "'y.inter'", "--interactions");
     write_text("atomic/short", "m.a genre\n");
