@@ -123,6 +123,26 @@ TEST_SUITE("apps.weights") {
     }
   }
 
+  TEST_CASE("an imported export is evaluated and predicts as the checkpoint that it is from") {
+    for (const auto& [c, more, taken] :
+         {std::tuple{kCases[0], " --seed 3 --eval.repeats keep --eval.k 2", "eval.k = 2, eval.repeats = keep"},
+          {kCases[2], " --seed 3 --data.graph shuffled", "data.graph = shuffled"}}) {
+      const std::string options = c.options + std::string(more), out = "w.safetensors";
+      const std::string checkpoint = train({c.kind, c.data, options.c_str()}), kind = c.kind;
+      succeeded(run("export --checkpoint " + checkpoint + " --output " + out));
+      const std::string import = "import --model.kind " + kind + " --weights " + out + " --output i.h5 --data.path ";
+      check_mentions(succeeded(run(import + "data.h5")).out, taken, "run.seed = 3");
+      const auto metrics = [](const std::string& of) {
+        const std::string text = succeeded(run("eval --json --checkpoint " + of)).out;
+        return text.substr(text.find("\"metrics\""));
+      };
+      CHECK(metrics("i.h5") == metrics(checkpoint));
+      check_mentions(succeeded(run(import + "data.h5 --seed 5")).out, "from the command line: run.seed = 5");
+      prepare(std::string(c.data) + " --seed 4 --quiet --output other.h5");
+      check_mentions(run(import + "other.h5").err, "trained on other data than", "the same users, items or puzzles");
+    }
+  }
+
   TEST_CASE("liblockstep solves puzzles as predict does") {
     const std::string checkpoint = train(kCases[4]), out = "w.safetensors",
                       puzzles = "1...............\n.2..4......3....\n................\n";
