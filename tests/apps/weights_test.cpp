@@ -410,6 +410,17 @@ TEST_SUITE("apps.weights") {
     CHECK(h5_arrays(a, "/model").arrays == h5_arrays(b, "/model").arrays);
   }
 
+  TEST_CASE("a run that starts from a network of other heads with the same arrays says so") {
+    const std::string words =
+        " --model.kind sasrec --data.path data.h5 --batch.size 4 --steps 1 --model.maxlen 5 "
+        "--model.hidden_units 6 --init-from " +
+        train(kCases[0]);
+    CHECK_FALSE(
+        contains(succeeded(run("train" + words + " --run-dir a --model.dropout 0.1")).err, "computes otherwise"));
+    check_mentions(succeeded(run("train" + words + " --run-dir b --num_heads 1 --norm post")).err,
+                   "computes otherwise:\n  model.num_heads: 2 there, 1 here\n  model.norm: pre there, post here");
+  }
+
   TEST_CASE("every member of an ensemble and every fold starts from the weights of another program") {
     for (const auto& [c, command, folder] : {std::tuple{kCases[6], "train --ensemble.members 2", "member-"},
                                              {kCases[5], "folds --data.folds 2", "fold-"}}) {
