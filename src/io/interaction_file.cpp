@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -304,12 +305,18 @@ struct InteractionFile::State {
         const auto found = read.find(names[at]);
         if (found == read.end()) return false;
         if (found->is_structured()) fail("'", names[at], "' is a list or an object, not an id, a number or a text");
+        if (found->is_number_float() && (at == user || at == item) && std::abs(found->get<double>()) >= 0x1p53)
+          fail("the number '", names[at], "' is read as ", found->dump(), ", so others become the same id; quote ids");
         fields[at] = trim(text_of(*found));
         return true;
       };
       take(user);
       take(item);
       if (when) take(*when);
+      for (const auto& usual : roles()[2].usual)
+        if (!when && options.time_column.empty() && read.contains(usual))
+          fail("it has '", usual,
+               "', which the first object lacks; give all of them times, or --time-column - for none");
       for (std::size_t c = 0; c < conditions.size(); ++c)
         if (take(conditions[c].at)) named[c] = true;
       return;
@@ -404,8 +411,7 @@ InteractionFile::InteractionFile(const std::filesystem::path& path, const Intera
   require_usage(options.user_column.empty() || options.user_column != options.item_column,
                 "options user-column and item-column: both are '", options.user_column, "'");
   state_ = std::make_unique<State>(path, options);
-  for (const TimeUnit& unit : kTimeUnits)
-    if (options.time_unit == unit.name) state_->unit = unit;
+  state_->unit = time_unit(options.time_unit);
   state_->open();
 }
 InteractionFile::~InteractionFile() = default;

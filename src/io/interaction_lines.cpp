@@ -67,6 +67,8 @@ bool split_line(std::string_view line, Separator separator, std::vector<std::str
   return true;
 }
 
+const TimeUnit& time_unit(std::string_view name) { return *std::ranges::find(kTimeUnits, name, &TimeUnit::name); }
+
 TimeFault read_time(std::string_view text, Moment& value, const TimeUnit& unit) {
   value = {};
   const std::string iso = unit.digits ? iso_of_digits(text) : "";

@@ -74,6 +74,7 @@ TEST_SUITE("apps.plan") {
              {windows, "--model.kind har --batch.size 4000", "a batch of 4000 is larger than the "},
              {windows, "--model.kind har --data.percent 10 --batch.size 7", "larger than the 6 training samples"},
              {graph, "--model.kind kgat --optim.name sgd", "is trained by adam without weight decay"},
+             {graph, "--model.kind bprmf --optim.lazy", "is trained by adam that moves every row"},
              {graph, "--model.kind kgat --model.storage bf16 --run.precision fp64",
               "option model.storage = bf16: needs run.precision = fp32"}}) {
       CAPTURE(c.options);

@@ -123,6 +123,26 @@ TEST_SUITE("apps.weights") {
     }
   }
 
+  TEST_CASE("an imported export is evaluated and predicts as the checkpoint that it is from") {
+    for (const auto& [c, more, taken] :
+         {std::tuple{kCases[0], " --seed 3 --eval.repeats keep --eval.k 2", "eval.k = 2, eval.repeats = keep"},
+          {kCases[2], " --seed 3 --data.graph shuffled", "data.graph = shuffled"}}) {
+      const std::string options = c.options + std::string(more), out = "w.safetensors";
+      const std::string checkpoint = train({c.kind, c.data, options.c_str()}), kind = c.kind;
+      succeeded(run("export --checkpoint " + checkpoint + " --output " + out));
+      const std::string import = "import --model.kind " + kind + " --weights " + out + " --output i.h5 --data.path ";
+      check_mentions(succeeded(run(import + "data.h5")).out, taken, "run.seed = 3");
+      const auto metrics = [](const std::string& of) {
+        const std::string text = succeeded(run("eval --json --checkpoint " + of)).out;
+        return text.substr(text.find("\"metrics\""));
+      };
+      CHECK(metrics("i.h5") == metrics(checkpoint));
+      check_mentions(succeeded(run(import + "data.h5 --seed 5")).out, "from the command line: run.seed = 5");
+      prepare(std::string(c.data) + " --seed 4 --quiet --output other.h5");
+      check_mentions(run(import + "other.h5").err, "trained on other data than", "the same users, items or puzzles");
+    }
+  }
+
   TEST_CASE("liblockstep solves puzzles as predict does") {
     const std::string checkpoint = train(kCases[4]), out = "w.safetensors",
                       puzzles = "1...............\n.2..4......3....\n................\n";
@@ -388,6 +408,17 @@ TEST_SUITE("apps.weights") {
     succeeded(run(start + " --init-from " + checkpoint + " --run-dir b"));
     const H5File a = H5File::open("a/checkpoints/final.h5"), b = H5File::open("b/checkpoints/final.h5");
     CHECK(h5_arrays(a, "/model").arrays == h5_arrays(b, "/model").arrays);
+  }
+
+  TEST_CASE("a run that starts from a network of other heads with the same arrays says so") {
+    const std::string words =
+        " --model.kind sasrec --data.path data.h5 --batch.size 4 --steps 1 --model.maxlen 5 "
+        "--model.hidden_units 6 --init-from " +
+        train(kCases[0]);
+    CHECK_FALSE(
+        contains(succeeded(run("train" + words + " --run-dir a --model.dropout 0.1")).err, "computes otherwise"));
+    check_mentions(succeeded(run("train" + words + " --run-dir b --num_heads 1 --norm post")).err,
+                   "computes otherwise:\n  model.num_heads: 2 there, 1 here\n  model.norm: pre there, post here");
   }
 
   TEST_CASE("every member of an ensemble and every fold starts from the weights of another program") {

@@ -169,6 +169,14 @@ TEST_SUITE("io.interaction_file") {
     check_mentions(refusal("{\"user\": 1, \"item\": [2]}\n"), "'item' is a list");
     check_mentions(refusal("{\"user\": 1, \"thing\": 2}\n"), "no column called item_id", "but thing, user");
     check_mentions(refusal("{\"user\": 1, \"item\": 2}\n{\"user\": 1}\n"), "line 2: an empty item id");
+    check_mentions(refusal("{\"user\": 1, \"item\": 2}\n{\"user\": 1, \"item\": 3, \"time\": 5}\n"),
+                   "line 2: it has 'time', which the first object lacks", "--time-column -");
+    options = {};
+    options.time_column = "-";
+    CHECK(rows("{\"user\": 1, \"item\": 2}\n{\"user\": 1, \"item\": 3, \"time\": 5}\n", options) ==
+          Rows{{"1", "2", 0}, {"1", "3", 0}});
+    CHECK(rows("{\"user\": 18446744073709551615, \"item\": 1.0}\n") == Rows{{"18446744073709551615", "1.0", 0}});
+    check_mentions(refusal("{\"user\": 100000000000000000001, \"item\": 2}\n"), "'user' is read as 1e+20", "quote ids");
   }
 
   TEST_CASE("conditions on numbers, texts and times choose the lines") {

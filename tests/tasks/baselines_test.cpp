@@ -160,6 +160,8 @@ TEST_SUITE("tasks.baselines") {
           "2 users, sampled-7 ranking of 6 items, " + left_out +
               "; users with fewer than 70 items to draw from, none of which is drawn twice: 2" + untrained);
 
+    CHECK(contains(make({.candidates = 2})->protocol(Split::test), "left out; HR@K is 1 for K above 2; eval.repeats"));
+
     const auto all = make({.full = true, .both = true, .repeats = Repeats::keep});
     CHECK(all->protocol(Split::test) ==
           "4 users, full ranking of 6 items, known items included; users with fewer than 1000 items to draw from, none "

@@ -27,6 +27,8 @@ struct TimeUnit {
 inline constexpr TimeUnit kTimeUnits[] = {{"s", 1, 1},          {"ms", 1'000, 1},
                                           {"us", 1'000'000, 1}, {"ns", 1'000'000'000, 1},
                                           {"day", 1, 86400},    {"yyyymmdd", 1, 1, true}};
+/// The unit of a name in kTimeUnits.
+const TimeUnit& time_unit(std::string_view name);
 
 enum class TimeFault : std::uint8_t { none, no_time, too_large };
 /// Parses a number (1454675400, 1.5e9, 978300760.25) of a unit, or a date as parse_date_time() reads it.

@@ -48,7 +48,10 @@ class Queue {
     for (const std::string& line : split(text, '\n')) {
       const Json known = Json::parse(line, nullptr, false);  // a start that was killed leaves half a line
       if (!known.is_object() || known.value("configuration", "") != key_) continue;
-      const std::string name = known.at("name");
+      const std::string name = known.at("name"), data = known.value("data", campaign.data_hash);
+      require_data(data == campaign.data_hash, "run directory '", config.run.dir, "': ", name,
+                   " was trained on other data (hash ", data, ") than ", config.data.path, " has now (hash ",
+                   campaign.data_hash, "); choose another --run-dir, or --resume never to start again");
       // The results of many short trainings are enough. Other trainings are their files, which may have been removed.
       const bool kept = campaign.many || fs::exists(CheckpointFolder(fs::path(config.run.dir) / name).final_file());
       const int code = known.at("code");
@@ -96,7 +99,9 @@ class Queue {
     if (code == kExitInterrupted) return;
     ends_[name] = {code, text};
     if (code != kExitDone) log::warning(name, " has failed: ", text);
-    file_.append(line_of({{"configuration", key_}, {"name", name}, {"code", code}, {"text", text}}, -1));
+    Json line = {{"configuration", key_}, {"name", name}, {"code", code}, {"text", text}};
+    if (!campaign_.data_hash.empty()) line["data"] = campaign_.data_hash;
+    file_.append(line_of(line, -1));
     require(file_.failure().empty(), file_.failure());
   }
 

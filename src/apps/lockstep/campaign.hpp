@@ -43,6 +43,7 @@ struct Campaign {
   std::optional<ForeignWeights> first_weights = {};  ///< see training_run()
   /// With the data set of all trainings that change no key of [data]; null: each training loads its own.
   std::shared_ptr<DataMemory> data = nullptr;
+  std::string data_hash;  ///< of a search's data set: results of another one are refused; "": not compared
   /// Short trainings, of which some may fail: the console gets a line for each alone, and their files do not wait for
   /// the disk.
   bool many = false;
@@ -55,7 +56,7 @@ struct Campaign {
 /// Returns kExitDone if all trainings of the plan have ended; without `many` the largest exit code of those that failed;
 /// or kExitInterrupted: a signal or run.max_hours has stopped it. ends: of rank 0, what has become of the trainings
 ///
-/// errors  Error (usage): the ranks cannot be divided into groups
+/// errors  Error (usage): the ranks cannot be divided into groups; data: finished trainings were of other data
 int train_campaign(World& world, const Options& options, RunConfig& config, const Campaign& campaign,
                    TrainingEnds& ends);
 

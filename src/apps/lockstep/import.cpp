@@ -5,6 +5,8 @@
 #include <map>
 
 #include "apps/lockstep/commands.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/file_kind.hpp"
@@ -14,18 +16,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The model options of the training, if lockstep export wrote the file and its weights are of this kind.
+/// Keys beside the network's that decide what a checkpoint computes: its graph, and how it is evaluated and predicts.
+bool serves_checkpoint(const std::string& key) {
+  return key == "data.graph" || key == "run.seed" || key.starts_with("eval.");
+}
+
+/// The model options of the training, if lockstep export wrote the file and its weights are of this kind; for a
+/// checkpoint also the others that serve it and are not the defaults.
 /// errors  usage: `given` has another value
 OptionValues exported_options(const WeightMetadata& metadata, const std::string& kind, const std::string& source,
-                              const Options& given) {
+                              const Options& given, bool for_checkpoint) {
   OptionValues values;
   const auto config = metadata.find("config"), found = metadata.find(kKindEntry);
   if (config == metadata.end() || found == metadata.end() || found->second != kind) return values;
   require_same_network(given, config->second, "weight file " + source, false);
-  for (const IniEntry& entry : read_ini(config->second, source))
-    if (entry.key.starts_with("model.") && entry.key != "model.kind" && entry.key != "model.pretrain" &&
-        entry.key != "model.encoder_weights")
-      values.emplace_back(entry.key, entry.value);
+  for (const IniEntry& entry : read_ini(config->second, source)) {
+    const bool of_network = entry.key.starts_with("model.") && entry.key != "model.kind" &&
+                            entry.key != "model.pretrain" && entry.key != "model.encoder_weights";
+    const bool serves = for_checkpoint && serves_checkpoint(entry.key) && given.knows(entry.key);
+    if (of_network || (serves && entry.value != given.initial(entry.key))) values.emplace_back(entry.key, entry.value);
+  }
   return values;
 }
 
@@ -61,7 +71,7 @@ std::string text_of(const Options& options, const Origins& origins) {
   std::map<std::string, std::string> lines;
   for (const auto& [key, origin] : origins) {
     std::string& line = lines[origin];
-    line += (line.empty() ? "" : ", ") + key.substr(key.find('.') + 1) + " = " + options.value(key);
+    line += (line.empty() ? "" : ", ") + key.substr(key.starts_with("model.") ? 6 : 0) + " = " + options.value(key);
   }
   return listed(lines, "", [](const auto& line) { return "\nfrom " + line.first + ": " + line.second; });
 }
@@ -90,15 +100,17 @@ ForeignWeights::ForeignWeights(const std::string& path, const std::string& key, 
   arrays_ = from_public(without_prefixes(read_weights(path, key)), exchange_.names);
 }
 
-void ForeignWeights::set_options(Options& options) {
+void ForeignWeights::set_options(Options& options, bool for_checkpoint) {
   Origins origins;
   for (const std::string& option : options.keys()) {
     const std::string from = options.origin(option);
-    if (options.given(option) && option.starts_with("model.") && option != "model.kind")
+    const bool counts =
+        (option.starts_with("model.") && option != "model.kind") || (for_checkpoint && serves_checkpoint(option));
+    if (options.given(option) && counts)
       origins[option] = from == "command line" ? "the command line" : from.substr(0, from.rfind(':'));
   }
-  set_missing(options, exported_options(arrays_.metadata, kind_, path_, options), "the configuration in " + path_,
-              origins);
+  set_missing(options, exported_options(arrays_.metadata, kind_, path_, options, for_checkpoint),
+              "the configuration in " + path_, origins);
   if (exchange_.options != nullptr)
     set_missing(options, exchange_.options(arrays_, options), "the arrays in " + path_, origins);
   require_asked(options, exchange_, origins, what_);
@@ -112,6 +124,10 @@ std::string ForeignWeights::write(const std::string& output, const RunConfig& co
       .path = config.data.path, .seed = config.run.seed, .dtype = config.dtype(), .data_memory = data_memory};
   const auto task =
       exchange_.load != nullptr ? exchange_.load(*config.task, source, arrays_) : config.task->load(source);
+  const auto data = arrays_.metadata.find("data_hash");
+  if (task->tied_to_data() && data != arrays_.metadata.end() && data->second != hex64(task->data_hash()))
+    log::warning(path_, ": it was trained on other data than ", config.data.path,
+                 "; its rows must belong to the same users, items or puzzles");
   load_arrays(task->params(), arrays_, exchange_.names, what_);
   if (exchange_.complete != nullptr) exchange_.complete(*task);
 
@@ -160,7 +176,7 @@ int run_import(World& world, const Args& args) {
     if (world.rank() != 0) return;
     require_replaceable(output, FileKind::checkpoint, force, {weights, config.data.path});
     ForeignWeights found(weights, key, kind_name);
-    found.set_options(options);
+    found.set_options(options, true);
     if (!config.data.path.empty()) config.data.path = fs::absolute(config.data.path).lexically_normal().string();
     check(config);
     std::cout << "wrote " << output << ": " << found.write(output, config, options.ini()) << std::endl;

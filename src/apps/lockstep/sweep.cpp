@@ -14,6 +14,7 @@
 #include "apps/lockstep/search.hpp"
 #include "apps/lockstep/training_run.hpp"
 #include "lockstep/base/exit_codes.hpp"
+#include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/parallel_axes.hpp"
@@ -289,8 +290,15 @@ int run_sweep(World& world, const Args& args) {
   });
   campaign.data = make_node_data_memory(world, base->config.row_options());
   Metric decides;
-  world.together("choosing the metric",
-                 [&] { decides = deciding_metric(base->config, *load_task(world, base->config, *campaign.data)); });
+  world.together("choosing the metric", [&] {
+    const auto task = load_task(world, base->config, *campaign.data);
+    decides = deciding_metric(base->config, *task);
+    campaign.data_hash = hex64(task->data_hash());
+    if (world.rank() == 0 && task->validates_on_test())
+      log::warning(config.data.path,
+                   ": it has no validation samples, so the test samples choose the best configuration, "
+                   "and its metrics on them are optimistic");
+  });
   method.larger_is_better = decides.larger_is_better;
   campaign.plan = [&](const TrainingEnds& ends) { return search->plan(ends); };
   campaign.result = [&](const fs::path& dir, const Training& t) { return best_of(dir, t, decides); };

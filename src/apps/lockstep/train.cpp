@@ -210,6 +210,21 @@ int pretrain(World& world, NestedRun& first, RunConfig& config, TakeOver take_ov
   return kExitDone;
 }
 
+/// Warns if the network of the checkpoint `config.run.init` has the same arrays, but computes otherwise. Call it on rank
+/// 0.
+void compare_first_network(const Options& options, const RunConfig& config) {
+  const CheckpointReader reader(config.run.init, true);
+  const TaskKind& kind = task_kind(config.model_kind);
+  if (kind.exchange == nullptr || reader.model_kind() != config.model_kind) return;
+  std::string list;
+  for (const std::string& line : options.differences(reader.config(), config.run.init))
+    for (const AskedOption& asked : kind.exchange().asked)
+      if (line.starts_with(join(asked.key, ": "))) list += "\n  " + line;
+  if (!list.empty())
+    log::warning("run.init = ", config.run.init,
+                 ": its weights were trained in a network that computes otherwise:", list);
+}
+
 /// Makes the checkpoint of a run's first weights, if another program has written them. Collective.
 void import_weights(World& world, RunConfig& config, std::optional<ForeignWeights> weights) {
   if (!weights) return;
@@ -356,6 +371,10 @@ int training_run(World& world, const Options& options, RunConfig& config, TakeOv
   if (first && checkpoint.empty()) {  // a resumed run needs no pretraining
     if (const int code = pretrain(world, *first, config, take_over); code != kExitDone) return code;
   }
+  if (checkpoint.empty() && !config.run.init.empty() && !first_weights)
+    world.together("comparing the networks", [&] {
+      if (world.rank() == 0) compare_first_network(options, config);
+    });
   if (checkpoint.empty()) import_weights(world, config, std::exchange(first_weights, {}));
   return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint, profiled, data); });
 }

@@ -1,3 +1,5 @@
+#include <set>
+
 #include "prep/kgat/kg_output.hpp"
 #include "prep/kgat/kg_tables.hpp"
 
@@ -31,7 +33,7 @@ std::string only_file(const fs::path& folder, const std::string& ending) {
 }
 
 /// The lists that belong to train.txt, test.txt and kg_final.txt, for `lockstep predict --user-names, --item-names`.
-/// Blanks in ids become '_', because blanks separate the fields of a list.
+/// Blanks in ids become '_', because blanks separate the fields of a list, and more of them where ids would be the same.
 void write_lists(const fs::path& folder, const KgNames& names) {
   const auto write = [&](const char* file, const std::vector<std::string>& ids, const std::vector<std::string>& third) {
     std::string text = third.empty() ? "org_id remap_id\n" : "org_id remap_id freebase_id\n";
@@ -39,8 +41,12 @@ void write_lists(const fs::path& folder, const KgNames& names) {
       std::ranges::replace(id, ' ', '_');
       return id;
     };
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      text += join(word(ids[i]), " ", i, third.empty() ? "" : " " + word(third[i]), "\n");
+    std::set<std::string> used;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      std::string id = word(ids[i]);
+      while (!used.insert(id).second) id += '_';
+      text += join(id, " ", i, third.empty() ? "" : " " + word(third[i]), "\n");
+    }
     write_text_atomically(folder / file, text);
   };
   write("user_list.txt", names.users, {});

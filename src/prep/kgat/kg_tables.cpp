@@ -1,8 +1,10 @@
 /// Turns tables with ids of any kind into the text format of knowledge graphs.
 #include "prep/kgat/kg_tables.hpp"
 
+#include <set>
 #include <unordered_map>
 
+#include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/interaction_lines.hpp"
@@ -12,19 +14,35 @@
 namespace lockstep::prep {
 
 namespace {
+/// Whether the first line of a table names its columns.
+bool is_header(const std::vector<std::string>& fields) {
+  static const std::set<std::vector<std::string>> kHeaders = {{"head", "relation", "tail"},
+                                                              {"head_id", "relation_id", "tail_id"},
+                                                              {"subject", "predicate", "object"},
+                                                              {"h", "r", "t"}};
+  return fields[0].ends_with(":token") || kHeaders.contains(fields);
+}
+
 /// Calls row(line, fields) for each line of a table of `width` columns.
 void each_row(const std::filesystem::path& path, std::size_t width, const char* form, const auto& row) {
   LineReader lines(path);
   std::vector<std::string> fields;
+  std::optional<Separator> separator;  // that of the first line: later ids may contain others
   std::int64_t number = 0;
   for (std::string line; lines.next(line);) {
     ++number;
     if (trim(line).empty()) continue;
-    split_line(line, separator_of(line), fields);
+    const bool first = !separator;
+    if (first) separator = separator_of(line);
+    const auto fail = [&](const auto&... parts) {
+      throw Error(Fault::data, join("reading '", path.string(), "' line ", number, ": ", parts...));
+    };
+    if (!split_line(line, *separator, fields)) fail(kCsvDefect);
     for (auto& field : fields) field = trim(field);
-    require_data(fields.size() == width, "reading '", path.string(), "' line ", number, ": expected ", form, ", found ",
-                 fields.size(), fields.size() == 1 ? " field" : " fields");
-    if (number > 1 || !fields[0].ends_with(":token")) row(number, fields);
+    if (fields.size() != width)
+      fail("expected ", form, ", found ", fields.size(), fields.size() == 1 ? " field" : " fields", " separated by ",
+           name(*separator));
+    if (!first || !is_header(fields)) row(number, fields);
   }
 }
 

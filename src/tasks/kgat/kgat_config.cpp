@@ -37,6 +37,8 @@ void require_plain_adam(const RunConfig& config, const char* kind) {
                 ", optim.weight_decay = ", o.weight_decay, ": a model of kind ", kind,
                 " is trained by adam without weight decay");
   require_usage(o.ema == 0, "option optim.ema = ", o.ema, ": a model of kind ", kind, " is trained without it");
+  require_usage(!o.lazy, "option optim.lazy = true: a model of kind ", kind,
+                " is trained by adam that moves every row; omit it");
 }
 
 void add_cutoffs(Options& o, std::vector<double>* target) {

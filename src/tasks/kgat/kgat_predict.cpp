@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <sstream>
+#include <unordered_map>
 
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
@@ -37,12 +38,13 @@ Options make_options(Arguments& a) {
 }
 
 /// The raw ids and names of the numbers 0 .. count-1 in a list, or without a list the numbers.
-/// errors  usage: no such file; data, naming the line: no number below `count` after the raw id; a number without a
-///          line
+/// errors  usage: no such file; data, naming the line: no number below `count` after the raw id; a number or an id
+///         twice; a number without a line
 IdTable read_list(const std::string& path, std::int64_t count) {
   if (path.empty()) return IdTable::numbers(count);
   std::ifstream in = open_text(path);
   std::vector<std::string> ids(count), names(ids.size());
+  std::unordered_map<std::string, std::int64_t> line_of;
   std::string line;
   std::int64_t at = 0;
   next_line(in, line, at, path);  // the header
@@ -55,6 +57,9 @@ IdTable read_list(const std::string& path, std::int64_t count) {
                  ": no number below ", count, " after '", raw, "'");
     require_data(ids[number].empty(), "reading '", path, "', line ", at, ": number ", number, " is already that of '",
                  ids[number], "'");
+    const auto [known, is_new] = line_of.emplace(raw, at);
+    require_data(is_new, "reading '", path, "', line ", at, ": '", raw, "' is already in line ", known->second,
+                 "; ids must differ, or one would stand for the other");
     std::getline(fields, name);  // of any number of words
     ids[number] = raw;
     names[number] = trim(name);

@@ -4,6 +4,8 @@
 
 #include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/device/cuda_types.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/kgat/kgat_attention.hpp"
@@ -45,6 +47,10 @@ KgatTask::KgatTask(Options options, KgData data)
 void KgatTask::load_pretrained() {
   const H5File file = H5File::open(options_.pretrained);
   const std::string group = file.is_group("/model") ? "/model/" : "/";
+  if (log::speaker().rank == 0 && file.has_attribute("/", "data_hash") &&
+      file.text_attribute("/", "data_hash") != hex64(data().hash))
+    log::warning("model.pretrain = ", options_.pretrained, ": it was trained on other data than ", data().path,
+                 "; its rows must belong to the same users and items");
   const std::int64_t d = options_.arch.embed_dim;
   visit_float(options_.dtype, [&]<class T>() {
     T* table = net_->embedding().value.data<T>();

@@ -1,15 +1,14 @@
 #include "tasks/sequences/history_file.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "lockstep/base/consecutive.hpp"
-#include "lockstep/base/date_time.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/interaction_lines.hpp"
 #include "lockstep/io/json_depth.hpp"
 #include "lockstep/io/line_reader.hpp"
 #include "lockstep/samples/sequence_window.hpp"
@@ -33,6 +32,11 @@ class Reader {
     LineReader lines(path_);
     bool more = next(lines);
     if (more && text_.starts_with("{") && nlohmann::json::parse(text_, nullptr, false).contains("items")) {
+      unit_ = time_unit(options.time_unit);
+      require_usage(options.columns.empty() && options.where.empty() && options.user_column.empty() &&
+                        options.item_column.empty() && options.time_column.empty(),
+                    "options columns, user-column, item-column, time-column, where: '", path_,
+                    "' has an object per user, with the keys user, items and times; omit them");
       for (; more; more = next(lines)) read_object();
     } else {
       InteractionFile file(path_, options);
@@ -89,14 +93,12 @@ class Reader {
     return value.get<std::string>();
   }
   Moment time_of(const nlohmann::json& value) const {
-    if (value.is_string())
-      if (const auto date = parse_date_time(value.get<std::string>())) return *date;
-    if (!value.is_number()) fail("time ", value.dump(), " is neither a number of seconds nor a date");
-    const auto real = value.get<double>();
-    if (!(real >= 0) || real > static_cast<double>(kLargestTime))
+    Moment time;
+    const TimeFault fault = read_time(value.is_string() ? value.get<std::string>() : value.dump(), time, unit_);
+    if (fault == TimeFault::no_time) fail("time ", value.dump(), " is neither a number of seconds nor a date");
+    if (fault == TimeFault::too_large || time.seconds < 0 || time.seconds > kLargestTime)
       fail("time ", value.dump(), " is out of range; it must be 0 .. ", kLargestTime);
-    if (value.is_number_integer()) return {value.get<std::int64_t>(), 0};
-    return {static_cast<std::int64_t>(std::floor(real)), real - std::floor(real)};
+    return time;
   }
   void read_object() {
     if (nests_deeply(text_)) fail("its lists and objects are nested too deeply");
@@ -124,6 +126,7 @@ class Reader {
   const std::string path_;
   const IdTable& items_;
   const Unknown unknown_;
+  TimeUnit unit_;
   std::string text_;
   std::int64_t line_ = 0;
   std::unordered_map<std::string, std::size_t> number_;

@@ -59,7 +59,7 @@ Options make_options(Arguments& a) {
   return options;
 }
 
-/// The names of these items. errors  usage: no such file; data, with the line: no separator
+/// The names of these items. errors  usage: no such file; data: no separator, with the line; no name of these items
 std::vector<std::string> read_names(const std::string& path, const std::vector<std::string>& items) {
   if (path.empty()) return {};
   std::map<std::string, std::string> names;
@@ -76,6 +76,8 @@ std::vector<std::string> read_names(const std::string& path, const std::vector<s
   }
   std::vector<std::string> by_number;
   for (const std::string& item : items) by_number.push_back(names[item]);
+  require_data(std::ranges::any_of(by_number, [](const std::string& name) { return !name.empty(); }), "reading '", path,
+               "': none of its ids is an item of the data set ('", items.front(), "' .. '", items.back(), "')");
   return by_number;
 }
 

@@ -434,6 +434,9 @@ std::string SequenceTask::protocol(Split split) const {
   const std::string drawn = size(split) < static_cast<std::int64_t>(all) ? join(" drawn from ", all) : "";
   return join(size(split), " users", drawn, ", ", name_of(options_.ranking.full), " ranking of ", data_.n_items,
               " items, known items ", options_.ranking.repeats == Repeats::keep ? "included" : "left out",
+              options_.ranking.full || std::ranges::max(options_.ranking.at) <= options_.ranking.candidates
+                  ? ""
+                  : join("; HR@K is 1 for K above ", options_.ranking.candidates),
               evaluated.notes);
 }
 

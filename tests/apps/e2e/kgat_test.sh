@@ -31,6 +31,10 @@ says_once 'it has no validation samples'
 
 # From the baseline's tables, and evaluated again from the file.
 ok "$LOCKSTEP" train --model.kind kgat $COMMON --epochs 1 --run-dir pretrained --model.pretrain bprmf/checkpoints/final.h5
+! grep -q 'other data' last.err || fail "its own data are called other data"
+ok "$PREP" synth-kg --seed 8 --output other.h5
+ok "$LOCKSTEP" train --model.kind kgat ${COMMON/planted/other} --steps 1 --run-dir foreign --model.pretrain bprmf/checkpoints/final.h5
+says_once 'it was trained on other data than .*other.h5.; its rows must belong to the same users and items'
 # A run that continues does not need them again.
 mv bprmf/checkpoints/final.h5 tables.h5
 ok "$LOCKSTEP" train --model.kind kgat $COMMON --epochs 2 --run-dir pretrained --model.pretrain bprmf/checkpoints/final.h5

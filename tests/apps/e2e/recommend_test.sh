@@ -121,6 +121,10 @@ refused 2 "option user: 'nobody' is none of the 150 users of '[^']*data.h5' \('1
 refused 3 "reading 'unknown.txt': 'nobody' \(line 2\), 'none' \(line 4\) are none of the 150 users" tisasrec --users-file unknown.txt
 printf 'org remap\na 0\nb 0\n' >twice.txt
 refused 3 "reading 'twice.txt', line 3: number 0 is already that of 'a'" kgat --all-users --user-names twice.txt
+printf '0001\tFilm 1\n0002\tFilm 2\n' >none.dat
+refused 3 "reading 'none.dat': none of its ids is an item of the data set \('1' .. '96'\)" sasrec --user 7 --item-names none.dat
+printf 'org remap\na 0\nb 1\na 2\n' >twice.txt
+refused 3 "reading 'twice.txt', line 4: 'a' is already in line 2" kgat --all-users --user-names twice.txt
 refused 2 "option user: '7' occurs twice" kgat --user 7,8,7
 refused 2 'option top = 401: more than the 400 items' kgat --user 7 --top 401
 refused 2 "option candidates: '400' is none of the 400 items" bprmf --all-users --candidates 1,400

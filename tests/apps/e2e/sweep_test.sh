@@ -150,5 +150,14 @@ if command -v mpicc >/dev/null; then
   says_once 'MPI_THREAD_SERIALIZED does not let threads call it at the same time'
   ok on 2 env LD_PRELOAD=./level.so "$LOCKSTEP" train --config base.ini --ensemble.members 2 --epochs 1 --run-dir members
 fi
+# Other data at the same path: the results of the old ones are not taken for theirs.
+ok "$PREP" synth-icecolumn --rows 300 --no-jacobian --seed 5 --output data.h5
+run 3 on 2 "$LOCKSTEP" sweep --config random.ini --run-dir random-1
+says_once 'trial-[0-9] was trained on other data .*; choose another --run-dir, or --resume never'
+# Without validation samples the test samples decide, and the search says so.
+ok "$PREP" synth-kg --users 20 --output kg.h5
+printf '[model]\nkind = bprmf\n[batch]\nsize = 8\n[train]\nepochs = 1\n[sweep]\noptim.lr = choice(0.001, 0.01)\n' >kg.ini
+ok "$LOCKSTEP" sweep --config kg.ini --data.path kg.h5 --run-dir kg
+says 'no validation samples, so the test samples choose the best configuration'
 ok "$LOCKSTEP" train --config grid.ini --epochs 1 --run-dir without  # other commands ignore [sweep]
 passed "searches"

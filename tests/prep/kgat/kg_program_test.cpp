@@ -140,6 +140,13 @@ TEST_SUITE("prep.kg_program") {
         "kg -i atomic --interactions a.csv --columns rating,item,user --link l.csv --kg k.csv --test-fraction 0 -o "
         "b.h5");
     check_equal(read("b.h5").ckg, set.ckg);
+    // A header without types; ids with quotes, and with what separates other tables.
+    write_text("atomic/k.csv", "head,relation,tail\nm.a,genre,\"m,g\"\nm.b,genre,\"m,g\"\n\nm.z,\"a;b;c;d|t\",i2\n");
+    const std::string with_links = "kg -i atomic --interactions a.csv --columns rating,item,user --link l.csv -o b.h5";
+    prepare(with_links + " --kg k.csv --test-fraction 0");
+    check_equal(read("b.h5").ckg, set.ckg);
+    write_text("atomic/k.csv", "m.a,genre,m.g\n\"m.b,genre,m.g\n");
+    check_refused(with_links + " --kg k.csv", 3, "'atomic/k.csv' line 2", "a quoted field is not closed");
     write_text("atomic/k.csv", "i0,genre,m.g\ni1,genre,m.g\nm.z,actor,i2\n");
     prepare("kg -i atomic --interactions a.csv --columns rating,item,user --kg k.csv --test-fraction 0 -o c.h5");
     CHECK(read("c.h5").triples == std::vector<Triple>{{0, 0, 3}, {1, 0, 3}, {4, 1, 2}});
@@ -148,6 +155,9 @@ TEST_SUITE("prep.kg_program") {
     const auto parts = read("d.h5");
     CHECK(parts.sizes.train + parts.sizes.test + std::ssize(parts.valid.item) == 4);
     CHECK(parts.sizes.test > 0);
+    write_text("atomic/a.csv", "i 0,a b\ni_0,a_b\ni 0,a_b\n");  // in lists, blanks become _, but ids stay different
+    prepare("kg -i atomic --interactions a.csv --columns item,user --link l.csv --no-kg --text lists -o f.h5");
+    CHECK(read_text("lists/user_list.txt") == "org_id remap_id\na_b 0\na_b_ 1\n");
     write_text("atomic/y.inter", inter);
     check_refused("kg -i atomic -o e.h5", 2, "'x.inter'", "'y.inter'", "--interactions");
     write_text("atomic/short", "m.a genre\n");

@@ -61,6 +61,18 @@ TEST_SUITE("tasks.history_file") {
     }
   }
 
+  TEST_CASE("a user per line may have times in any unit, but takes no options of a table") {
+    InteractionOptions options;
+    options.time_unit = "ms";
+    const std::string text = R"({"user": 1, "items": [10, 20, 30], "times": [120000, "1970-01-01", 60500]})";
+    const Histories h = read(text, true, Unknown::refuse, options);
+    CHECK(h.item == Items{2, 3, 1});
+    CHECK(h.time == Times{1, 2, 3});
+    options.where = {"times > 3"};
+    check_mentions(error_of(Fault::usage, [&] { read(text, true, Unknown::refuse, options); }), "where",
+                   "has an object per user");
+  }
+
   TEST_CASE("without times the order of the file stays, and a model without times takes none") {
     const Histories h = read("user,item\n1,30\n2,10\n1,10\n");
     CHECK(h.item == Items{3, 1, 1});
