@@ -62,6 +62,8 @@ struct At {
   }
   LOCKSTEP_INLINE void put(T* p, Vec<T> v, bool accumulate) const { put(p, accumulate ? get(p) + v : v); }
   LOCKSTEP_INLINE Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) const { return LOCKSTEP_ISA::fma(a, b, c); }
+  /// 1 / sqrt(v + eps)
+  LOCKSTEP_INLINE Vec<T> inverse_root(Vec<T> v, T eps) const { return splat(T{1}) / sqrt(v + splat(eps)); }
 };
 
 /// Runs f over `rows` rows of `columns` elements. Threads share many elements.
