@@ -15,7 +15,6 @@ template <class T>
 struct BprKernels {
   PairSums (*sums)(std::int64_t n, const T* user, const T* liked, const T* other);
   void (*scale)(std::int64_t n, T* to, const T* row, T factor);                     ///< to = factor row
-  void (*add)(std::int64_t n, T* to, const T* row, T factor);                       ///< to += factor row
   void (*add_difference)(std::int64_t n, T* to, const T* a, const T* b, T factor);  ///< to += factor (a - b)
 };
 
@@ -51,23 +50,20 @@ void scale(std::int64_t n, T* __restrict__ to, const T* __restrict__ row, T fact
   for (std::int64_t c = 0; c < n; ++c) to[c] = factor * row[c];
 }
 template <class T>
-void add(std::int64_t n, T* __restrict__ to, const T* __restrict__ row, T factor) {
-  for (std::int64_t c = 0; c < n; ++c) to[c] += factor * row[c];
-}
-template <class T>
 void add_difference(std::int64_t n, T* __restrict__ to, const T* __restrict__ a, const T* __restrict__ b, T factor) {
   for (std::int64_t c = 0; c < n; ++c) to[c] += factor * (a[c] - b[c]);
 }
 
 }  // namespace
 
-LOCKSTEP_KERNEL_TABLE(BprKernels, bpr_kernels, sums<T>, scale<T>, add<T>, add_difference<T>)
+LOCKSTEP_KERNEL_TABLE(BprKernels, bpr_kernels, sums<T>, scale<T>, add_difference<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA
 
 #else
 #include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/common/row_kernels.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -188,6 +184,7 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
     if (!drows) return;
     T* d = drows.data<T>();
     const T scale = static_cast<T>(1 / static_cast<double>(count)), decay = static_cast<T>(l2) * scale;
+    const auto add = cpu::active_row_kernels<T>().add;
 #pragma omp parallel for schedule(dynamic, 64)
     for (std::int64_t u = first; u < first + drows.rows(); ++u) {
       const auto n = static_cast<std::size_t>(u);
@@ -205,10 +202,10 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
             kernels.add_difference(width, to, row(batch.liked[b]), row(batch.other[b]), g);
             break;
           case 1:
-            kernels.add(width, to, user, g);
+            add(width, to, user, g);
             break;
           default:
-            kernels.add(width, to, user, -g);
+            add(width, to, user, -g);
         }
       }
     }

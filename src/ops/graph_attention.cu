@@ -161,7 +161,8 @@ LOCKSTEP_KERNEL_TABLE(GraphAttentionKernels, graph_attention_kernels, pair_dots<
 #include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
 
-namespace lockstep::ops::cuda {
+namespace lockstep::ops {
+
 namespace {
 
 using gpu::kWarp;
@@ -253,47 +254,6 @@ __global__ void __launch_bounds__(kWarp* kWarps)
   for (std::int64_t e = begin + lane; e < end; e += kWarp) values[e] *= scale;
 }
 
-template <class T, int V>
-void start_pair_dots(const Stream& stream, std::int64_t k, real_t<T>* logits, const T* heads, const T* tails,
-                     const RelationTriples& triples) {
-  int lanes = 1;
-  while (lanes < kWarp && lanes * V < k) lanes *= 2;
-  const auto count = static_cast<std::int64_t>(triples.place.size());
-  gpu::launch(stream, gpu::grid_for(count * lanes, kWarp * kWarps), pair_dots_kernel<T, V>, k, logits, heads, tails,
-              triples, lanes);
-}
-
-}  // namespace
-
-template <class T>
-void shift_tanh(const Stream& stream, std::int64_t rows, std::int64_t k, T* x, const T* y) {
-  gpu::map<T>(stream, rows * k, gpu::aligned(x), ShiftTanh<T>{k, x, y});
-}
-
-template <class T>
-void pair_dots(const Stream& stream, std::int64_t k, real_t<T>* logits, const T* heads, const T* tails,
-               const RelationTriples& triples) {
-  constexpr int V = gpu::pack_size<T>();
-  if (k % V == 0 && gpu::aligned(heads, tails))
-    start_pair_dots<T, V>(stream, k, logits, heads, tails, triples);
-  else
-    start_pair_dots<T, 1>(stream, k, logits, heads, tails, triples);
-}
-
-template <class T>
-void attention_softmax(const Stream& stream, ParallelEdges parallel, const std::int64_t* row_ptr,
-                       const std::int64_t* edge_ptr, std::int64_t first, std::int64_t last, const T* logits,
-                       T* values) {
-  gpu::launch(stream, {.grid = gpu::ceil_div(last - first, kWarps), .block = {kWarp, kWarps}},
-              attention_softmax_kernel<T>, parallel, row_ptr, edge_ptr, first, last, logits, values);
-}
-
-}  // namespace lockstep::ops::cuda
-
-namespace lockstep::ops {
-
-namespace {
-
 /// Chunk sizes per thread: projected nodes, and triples.
 constexpr std::int64_t kNodes = 256, kTriples = 8192;
 /// Prefetch distance in rows of the table, which are scattered over memory.
@@ -348,8 +308,14 @@ void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& tri
   on_gpu(table, [&]<class T>() {
     project_on_gpu(stream, scratch, triples.heads, table, matrix, heads);
     project_on_gpu(stream, scratch, triples.tails, table, matrix, tails);
-    cuda::shift_tanh<T>(stream, heads.rows(), k, heads, translation);
-    cuda::pair_dots<T>(stream, k, logits, heads, tails, triples);
+    gpu::map<T>(stream, heads.size(), gpu::aligned(heads.data<T>()), ShiftTanh<T>{k, heads, translation});
+    constexpr int kPack = gpu::pack_size<T>();
+    const int pack = k % kPack == 0 && gpu::aligned(heads.data<T>(), tails.data<T>()) ? kPack : 1;
+    int lanes = 1;
+    while (lanes < kWarp && lanes * pack < k) lanes *= 2;
+    gpu::launch(stream, gpu::grid_for(count * lanes, kWarp * kWarps),
+                pack > 1 ? pair_dots_kernel<T, kPack> : pair_dots_kernel<T, 1>, k, logits.data<real_t<T>>(),
+                heads.data<T>(), tails.data<T>(), triples, lanes);
   });
   on_cpu(table, [&]<class T>() {
     const auto dots = cpu::active_graph_attention_kernels<T>().pair_dots;
@@ -374,7 +340,9 @@ void attention_softmax(Stream& stream, ParallelEdges parallel, std::span<const s
           "attention: ", values.size(), " values, ", edge_ptr.size(), " offsets of their triples, rows up to ", last,
           " of ", row_ptr.size(), " offsets");
   on_gpu_in_floats(values, [&]<class T>() {
-    cuda::attention_softmax<T>(stream, parallel, row_ptr.data(), edge_ptr.data(), first, last, logits, values);
+    gpu::launch(stream, {.grid = gpu::ceil_div(last - first, kWarps), .block = {kWarp, kWarps}},
+                attention_softmax_kernel<T>, parallel, row_ptr.data(), edge_ptr.data(), first, last, logits.data<T>(),
+                values.data<T>());
   });
   on_cpu(values, [&]<class T>() {
     const T* v = logits.data<const T>();

@@ -1,6 +1,7 @@
 #include "lockstep/ops/node_rows.hpp"
 
 #include "lockstep/ops/dispatch.hpp"
+#include "ops/common/map.hpp"
 
 namespace lockstep::ops::cpu {
 
@@ -17,13 +18,32 @@ LOCKSTEP_KERNELS(NodeRowKernels, node_row_kernels)
 
 }  // namespace lockstep::ops::cpu
 
+namespace lockstep::ops {
+
+/// Rows with a smaller norm are divided by this.
+inline constexpr double kLeastNorm = 1e-12;
+
+/// Zeroes the rows of x.
+template <class T>
+struct ClearRows {
+  T* x;
+  std::int64_t columns;
+  RowSet rows;
+  LOCKSTEP_MAP void operator()(const auto& at) const {
+    T* const row = x + rows[at.row] * columns;
+    at.put(row, decltype(at.get(row)){});
+  }
+};
+
+LOCKSTEP_MAPS(ClearRows)
+
+}  // namespace lockstep::ops
+
 #ifdef LOCKSTEP_ISA
 #include "ops/common/f64_sums.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
-
-constexpr double kLeastNorm = 1e-12;
 
 template <class T>
 void normalise(std::int64_t n, T* __restrict__ to, const T* __restrict__ row) {
@@ -48,15 +68,16 @@ LOCKSTEP_KERNEL_TABLE(NodeRowKernels, node_row_kernels, normalise<T>, add_gradie
 
 #else
 #include <algorithm>
-#include <cstring>
 
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/f16.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
-#include "ops/common/map_cuda.hpp"
-#include "ops/common/on_gpu.hpp"
 
-namespace lockstep::ops::cuda {
+namespace lockstep::ops {
+
+namespace {
+
+using gpu::kWarp;
 
 template <class T>
 struct NodeRows {
@@ -65,10 +86,6 @@ struct NodeRows {
   std::span<const std::int32_t> rows;
   RowScale scale;
 };
-namespace {
-
-using gpu::kWarp;
-constexpr double kLeastNorm = 1e-12;
 
 __device__ std::int64_t warp_lane() { return threadIdx.x; }
 
@@ -119,17 +136,6 @@ __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
   for (std::int64_t c = warp_lane(); c < nodes.columns; c += kWarp) dx[at + c] += (slope[c] - row[c] * along) * factor;
 }
 
-/// One warp per row. Memory bound: writes the rows.
-template <class T>
-__global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
-    clear_node_rows_kernel(gpu::Earlier earlier, T* __restrict__ x, std::int64_t columns, RowSet rows) {
-  earlier.wait();
-  const std::int64_t i = gpu::warp_row();
-  if (i >= rows.size()) return;
-  const std::int64_t at = rows[i] * columns;
-  for (std::int64_t c = warp_lane(); c < columns; c += kWarp) x[at + c] = 0;
-}
-
 /// One warp per row. Memory bound: reads x, writes y.
 template <class Half>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
@@ -158,37 +164,6 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-}  // namespace
-
-template <class T>
-void gather_node_rows(const Stream& stream, T* y, std::int64_t stride, const NodeRows<T>& nodes) {
-  gpu::launch(stream, gpu::warp_per_row(std::ssize(nodes.rows)), gather_node_rows_kernel<T>, y, stride, nodes);
-}
-template <class T>
-void scatter_node_rows(const Stream& stream, T* dx, const T* dy, std::int64_t stride, const NodeRows<T>& nodes) {
-  gpu::launch(stream, gpu::warp_per_row(std::ssize(nodes.rows)), scatter_node_rows_kernel<T>, dx, dy, stride, nodes);
-}
-template <class T>
-void clear_node_rows(const Stream& stream, T* x, std::int64_t columns, const RowSet& rows) {
-  gpu::launch(stream, gpu::warp_per_row(rows.size()), clear_node_rows_kernel<T>, x, columns, rows);
-}
-template <class Half>
-void round_node_rows(const Stream& stream, Half* y, const float* x, std::int64_t columns, const RowSet& rows) {
-  gpu::launch(stream, gpu::warp_per_row(rows.size()), round_node_rows_kernel<Half>, y, x, columns, rows);
-}
-template <class T>
-void sum_node_rows(const Stream& stream, T* y, std::int64_t columns, const T* x, std::int64_t stride,
-                   std::span<const std::int64_t> ptr, std::span<const std::int64_t> place) {
-  const std::int64_t count = (static_cast<std::int64_t>(ptr.size()) - 1) * columns;
-  gpu::launch(stream, gpu::grid_for(count), sum_node_rows_kernel<T>, count, y, columns, x, stride, ptr.data(),
-              place.empty() ? nullptr : place.data());
-}
-
-}  // namespace lockstep::ops::cuda
-
-namespace lockstep::ops {
-
-namespace {
 /// Prefetch distance in rows that are scattered over memory.
 constexpr std::int64_t kPrefetch = 8, kLine = 64;
 
@@ -210,7 +185,8 @@ void gather_node_rows(Stream& stream, const Tensor& y, std::int64_t column, cons
   require_part("gather_node_rows", x, y, column, rows.size());
   const std::int64_t width = x.columns(), stride = y.columns();
   on_gpu(x, [&]<class T>() {
-    cuda::gather_node_rows<T>(stream, y.data<T>() + column, stride, {x, width, rows, scale});
+    gpu::launch(stream, gpu::warp_per_row(std::ssize(rows)), gather_node_rows_kernel<T>, y.data<T>() + column, stride,
+                NodeRows<T>{x, width, rows, scale});
   });
   on_cpu(x, [&]<class T>() {
     T* first = y.data<T>() + column;
@@ -237,7 +213,8 @@ void scatter_node_rows(Stream& stream, const Tensor& dx, const Tensor& dy, std::
   require(dx.shape() == x.shape() && dx.dtype() == x.dtype(), "scatter_node_rows: x ", x.shape(), ", dx ", dx.shape());
   const std::int64_t width = x.columns(), stride = dy.columns();
   on_gpu_in_floats(x, [&]<class T>() {
-    cuda::scatter_node_rows<T>(stream, dx, dy.data<const T>() + column, stride, {x, width, rows, scale});
+    gpu::launch(stream, gpu::warp_per_row(std::ssize(rows)), scatter_node_rows_kernel<T>, dx.data<T>(),
+                dy.data<const T>() + column, stride, NodeRows<T>{x, width, rows, scale});
   });
   on_cpu(x, [&]<class T>() {
     const T *first = dy.data<const T>() + column, *from = x.data<const T>();
@@ -264,13 +241,8 @@ void scatter_node_rows(Stream& stream, const Tensor& dx, const Tensor& dy, std::
 }
 
 void clear_node_rows(Stream& stream, const Tensor& x, const RowSet& rows) {
-  on_gpu_in_floats(x, [&]<class T>() { cuda::clear_node_rows<T>(stream, x, x.columns(), rows); });
-  on_cpu(x, [&]<class T>() {
-    const std::int64_t width = x.columns();
-#pragma omp parallel for schedule(static)
-    for (std::int64_t i = 0; i < rows.size(); ++i)
-      std::memset(x.data<T>() + rows[i] * width, 0, static_cast<std::size_t>(width) * sizeof(T));
-  });
+  const std::int64_t width = x.columns();
+  map_rows(stream, {rows.size(), width}, {x}, [&]<class T>() { return ClearRows<T>{x, width, rows}; });
 }
 
 void round_node_rows(Stream& stream, const Tensor& y, const Tensor& x, const RowSet& rows) {
@@ -279,7 +251,9 @@ void round_node_rows(Stream& stream, const Tensor& y, const Tensor& x, const Row
   const std::int64_t width = x.columns();
   const float* from = x.data<const float>();
   const bool gpu = on_gpu(y, [&]<class Half>() {
-    if constexpr (sizeof(Half) < sizeof(float)) cuda::round_node_rows<Half>(stream, y, from, width, rows);
+    if constexpr (sizeof(Half) < sizeof(float))
+      gpu::launch(stream, gpu::warp_per_row(rows.size()), round_node_rows_kernel<Half>, y.data<Half>(), from, width,
+                  rows);
   });
   if (gpu) return;
   const auto round = [&](auto* to, const auto& rounded) {
@@ -301,8 +275,10 @@ void sum_node_rows(Stream& stream, const Tensor& y, const Tensor& x, std::int64_
       y.rows() == std::ssize(ptr) - 1 && column >= 0 && column + y.columns() <= x.columns() && x.dtype() == y.dtype(),
       "sum_node_rows: columns from ", column, " of ", x.shape(), " as ", y.shape(), ", ", ptr.size(), " offsets");
   const std::int64_t width = y.columns(), stride = x.columns();
-  on_gpu_in_floats(
-      x, [&]<class T>() { cuda::sum_node_rows<T>(stream, y, width, x.data<const T>() + column, stride, ptr, place); });
+  on_gpu_in_floats(x, [&]<class T>() {
+    gpu::launch(stream, gpu::grid_for(y.size()), sum_node_rows_kernel<T>, y.size(), y.data<T>(), width,
+                x.data<const T>() + column, stride, ptr.data(), place.empty() ? nullptr : place.data());
+  });
   on_cpu(x, [&]<class T>() {
     const T* from = x.data<const T>() + column;
     const std::int64_t count = y.rows();

@@ -80,7 +80,8 @@ LOCKSTEP_KERNEL_TABLE(RmsnormKernels, rmsnorm_kernels, forward<T>, backward<T>)
 #include "ops/common/map_cuda.hpp"
 #include "ops/common/on_gpu.hpp"
 
-namespace lockstep::ops::cuda {
+namespace lockstep::ops {
+
 namespace {
 
 using gpu::kWarp;
@@ -194,31 +195,6 @@ void for_rows(std::int64_t columns, bool packed, const F& run) {
   run.template operator()<kPack, 0>();
 }
 
-}  // namespace
-
-template <class T>
-void rmsnorm_forward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x,
-                     real_t<T> eps, RowSum<T> sum) {
-  for_rows<T>(columns, gpu::aligned(y, x, sum.to, sum.a, sum.b), [&]<int N, int kHeld>() {
-    gpu::launch(stream, gpu::warp_per_row(rows), rmsnorm_forward_kernel<T, N, kHeld>, rows, columns, y, rstd, x, eps,
-                sum);
-  });
-}
-
-template <class T>
-void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy,
-                      const T* y, const real_t<T>* rstd) {
-  for_rows<T>(columns, gpu::aligned(dx, dy, y), [&]<int N, int kHeld>() {
-    gpu::launch(stream, gpu::warp_per_row(rows), rmsnorm_backward_kernel<T, N, kHeld>, rows, columns, dx, add, dy, y,
-                rstd);
-  });
-}
-
-}  // namespace lockstep::ops::cuda
-
-namespace lockstep::ops {
-
-namespace {
 template <class T>
 RowSum<T> row_sum(const NormSum& sum) {
   return {sum.to, sum.a, sum.b};
@@ -235,7 +211,10 @@ void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& rstd, const 
       "rmsnorm: x is ", x.shape(), ", so a sum and what it adds must be too, not ", sum.to.shape(), ", ", sum.a.shape(),
       " and ", sum.b.shape());
   on_gpu(x, [&]<class T>() {
-    cuda::rmsnorm_forward<T>(stream, x.rows(), x.columns(), y, rstd, x, static_cast<real_t<T>>(eps), row_sum<T>(sum));
+    for_rows<T>(x.columns(), gpu::packable(gpu::pack_size<T>(), {y, x, sum.to, sum.a, sum.b}), [&]<int N, int kHeld>() {
+      gpu::launch(stream, gpu::warp_per_row(x.rows()), rmsnorm_forward_kernel<T, N, kHeld>, x.rows(), x.columns(),
+                  y.data<T>(), rstd.data<real_t<T>>(), x.data<T>(), static_cast<real_t<T>>(eps), row_sum<T>(sum));
+    });
   });
   on_cpu(x, [&]<class T>() {
     cpu::active_rmsnorm_kernels<T>().forward(x.rows(), x.columns(), y, rstd, x, static_cast<T>(eps), row_sum<T>(sum));
@@ -248,7 +227,10 @@ void rmsnorm_backward(Stream& stream, Target dx, const Tensor& dy, const Tensor&
           "rmsnorm backward: y is ", y.shape(), ", dy ", dy.shape(), ", dx ", dx.tensor.shape(), ", rstd ",
           rstd.shape(), "; these do not fit together");
   on_gpu(y, [&]<class T>() {
-    cuda::rmsnorm_backward<T>(stream, y.rows(), y.columns(), dx.tensor, dx.accumulate, dy, y, rstd);
+    for_rows<T>(y.columns(), gpu::packable(gpu::pack_size<T>(), {dx.tensor, dy, y}), [&]<int N, int kHeld>() {
+      gpu::launch(stream, gpu::warp_per_row(y.rows()), rmsnorm_backward_kernel<T, N, kHeld>, y.rows(), y.columns(),
+                  dx.tensor.data<T>(), dx.accumulate, dy.data<T>(), y.data<T>(), rstd.data<real_t<T>>());
+    });
   });
   on_cpu(y, [&]<class T>() {
     cpu::active_rmsnorm_kernels<T>().backward(y.rows(), y.columns(), dx.tensor, dx.accumulate, dy, y, rstd);

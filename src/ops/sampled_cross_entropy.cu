@@ -113,37 +113,7 @@ struct ItemGradient {
   }
 };
 
-std::int64_t negatives_of_each(std::span<const std::int32_t> pos, std::span<const std::int32_t> neg) {
-  return pos.empty() ? 0 : static_cast<std::int64_t>(neg.size() / pos.size());
-}
-
 }  // namespace
-
-/// See ops/sampled_cross_entropy.hpp: M tokens of C channels, with neg.size() / M negatives each. df and dtable may be
-/// null; dtable has R rows.
-template <class T>
-void sampled_cross_entropy_forward(const Stream& stream, real_t<T>* loss, real_t<T>* slopes, const T* f, const T* table,
-                                   std::int64_t columns, std::span<const std::int32_t> pos,
-                                   std::span<const std::int32_t> neg, real_t<T> beta) {
-  const auto tokens = static_cast<std::int64_t>(pos.size()), each = negatives_of_each(pos, neg);
-  const Grid grid = warp_per_row(std::max<std::int64_t>(1, ceil_div((1 + each) * tokens, kScores)));
-  auto* partials = scratch<double>(stream, grid.grid.x);
-  launch(stream, grid, scores_kernel<T>, tokens, each, columns, loss, partials, block_counters(stream), slopes, f,
-         table, staged_copy(pos.data()), staged_copy(neg.data()), beta);
-}
-
-template <class T>
-void sampled_cross_entropy_backward(const Stream& stream, T* df, bool accumulate, real_t<T>* dtable, std::int64_t rows,
-                                    const real_t<T>* dloss, const real_t<T>* slopes, const T* f, const T* table,
-                                    std::int64_t columns, std::span<const std::int32_t> pos,
-                                    std::span<const std::int32_t> neg) {
-  const auto tokens = static_cast<std::int64_t>(pos.size()), each = negatives_of_each(pos, neg);
-  if (df != nullptr)
-    launch(stream, warp_per_row(tokens), features_kernel<T>, tokens, each, columns, df, accumulate, dloss, slopes,
-           table, staged_copy(pos.data()), staged_copy(neg.data()));
-  if (dtable == nullptr) return;
-  scatter_rows(stream, {pos, neg}, columns, rows, dtable, 0, f, ItemGradient<real_t<T>>{dloss, slopes, tokens, each});
-}
 
 }  // namespace lockstep::ops::cuda
 
@@ -208,7 +178,13 @@ void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Ten
   const std::int64_t c = f.columns();
   on_gpu(f, [&]<class T>() {
     using R = real_t<T>;
-    cuda::sampled_cross_entropy_forward<T>(stream, loss, slopes, f, table, c, pos, neg, static_cast<R>(beta));
+    const std::int64_t tokens = std::ssize(pos), negatives = static_cast<std::int64_t>(each);
+    const gpu::Grid grid = gpu::warp_per_row(
+        std::max<std::int64_t>(1, gpu::ceil_div((1 + negatives) * tokens, std::int64_t{cuda::kScores})));
+    auto* partials = gpu::scratch<double>(stream, grid.grid.x);
+    gpu::launch(stream, grid, cuda::scores_kernel<T>, tokens, negatives, c, loss.data<R>(), partials,
+                gpu::block_counters(stream), slopes.data<R>(), f.data<T>(), table.data<T>(), staged_copy(pos.data()),
+                staged_copy(neg.data()), static_cast<R>(beta));
   });
   on_cpu(f, [&]<class T>() {
     const auto dot = cpu::active_row_kernels<T>().dot;
@@ -244,8 +220,15 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
           ", its gradient ", dtable.shape());
   const std::int64_t c = f.columns();
   on_gpu(f, [&]<class T>() {
-    cuda::sampled_cross_entropy_backward<T>(stream, df.tensor, df.accumulate, dtable, table.rows(), dloss, slopes, f,
-                                            table, c, pos, neg);
+    using R = real_t<T>;
+    const std::int64_t tokens = std::ssize(pos), negatives = static_cast<std::int64_t>(each);
+    if (df)
+      gpu::launch(stream, gpu::warp_per_row(tokens), cuda::features_kernel<T>, tokens, negatives, c,
+                  df.tensor.data<T>(), df.accumulate, dloss.data<R>(), slopes.data<R>(), table.data<T>(),
+                  staged_copy(pos.data()), staged_copy(neg.data()));
+    if (dtable)
+      gpu::scatter_rows<T>(stream, {pos, neg}, c, table.rows(), dtable, 0, f,
+                           cuda::ItemGradient<R>{dloss, slopes, tokens, negatives});
   });
   on_cpu(f, [&]<class T>() {
     T* const to = df.tensor.data<T>();

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
-#include "ops/common/map_cuda.hpp"
 #include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {
@@ -13,35 +14,62 @@ namespace {
 
 constexpr int kThreads = 128;
 
+/// The number that a logit stores, on either device.
+template <class T>
+constexpr double wide(T x) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return static_cast<double>(from_bf16(x.bits));
+  else if constexpr (std::is_same_v<T, f16>)
+    return static_cast<double>(__half2float(__ushort_as_half(x.bits)));
+  else
+    return static_cast<double>(x);
+}
+
 /// For the classes of a position: s(x), its sum over the classes, and the gradient of the cross-entropy.
 template <class T>
 struct Stablemax {
-  __device__ static double s(double v) { return v >= 0 ? v + 1 : 1 / (1 - v); }
-  __device__ Stablemax(const T* x, std::int64_t n, std::int64_t label) {
-    for (std::int64_t j = 0; j < n; ++j) sum += s(static_cast<double>(gpu::load(x + j)));
-    hit = s(static_cast<double>(gpu::load(x + label)));
+  constexpr static double s(double v) { return v >= 0 ? v + 1 : 1 / (1 - v); }
+  constexpr Stablemax(const T* x, std::int64_t n, std::int64_t label) : hit(s(wide(x[label]))) {
+    for (std::int64_t j = 0; j < n; ++j) sum += s(wide(x[j]));
   }
-  __device__ double loss() const { return std::log(sum) - std::log(hit); }
-  __device__ double slope(double v, bool is_label) const {
+  constexpr double loss() const { return std::log(sum) - std::log(hit); }
+  constexpr double slope(double v, bool is_label, double share) const {
     const double change = v >= 0 ? 1 : 1 / ((1 - v) * (1 - v));
-    return change * (1 / sum - (is_label ? 1 / hit : 0));
+    return share * change * (1 / sum - (is_label ? 1 / hit : 0));
   }
   double sum = 0, hit;
 };
 
 template <class T>
 struct Softmax {
-  __device__ Softmax(const T* x, std::int64_t n, std::int64_t label) {
-    const auto at = [x](std::int64_t j) { return static_cast<double>(gpu::load(x + j)); };
-    most = at(0);
-    for (std::int64_t j = 1; j < n; ++j) most = at(j) > most ? at(j) : most;
-    for (std::int64_t j = 0; j < n; ++j) sum += std::exp(at(j) - most);
-    hit = at(label) - most;
+  constexpr Softmax(const T* x, std::int64_t n, std::int64_t label) : most(wide(x[0])) {
+    for (std::int64_t j = 1; j < n; ++j) most = wide(x[j]) > most ? wide(x[j]) : most;
+    for (std::int64_t j = 0; j < n; ++j) sum += std::exp(wide(x[j]) - most);
+    hit = wide(x[label]) - most;
   }
-  __device__ double loss() const { return std::log(sum) - hit; }
-  __device__ double slope(double v, bool is_label) const { return std::exp(v - most) / sum - (is_label ? 1 : 0); }
-  double most, sum = 0, hit;
+  constexpr double loss() const { return std::log(sum) - hit; }
+  constexpr double slope(double v, bool is_label, double share) const {
+    return share * (std::exp(v - most) / sum - (is_label ? 1 : 0));
+  }
+  double most, sum = 0, hit = 0;
 };
+
+/// Adds the cross-entropy of a position, times `share`, to the sequence's loss. Stores its gradient in dx unless null.
+template <template <class> class Loss, class T>
+constexpr void add_position(SequenceScore& score, std::int64_t n, const T* x, std::int64_t label, double share,
+                            real_t<T>* dx) {
+  if (label < 0) {
+    for (std::int64_t j = 0; dx && j < n; ++j) dx[j] = 0;
+    return;
+  }
+  const Loss<T> loss(x, n, label);
+  score.loss += share * loss.loss();
+  for (std::int64_t j = 0; dx && j < n; ++j) dx[j] = static_cast<real_t<T>>(loss.slope(wide(x[j]), j == label, share));
+  std::int64_t best = 0;
+  for (std::int64_t j = 1; j < n; ++j) best = wide(x[j]) > wide(x[best]) ? j : best;
+  score.correct += best == label;
+}
+constexpr double share_of(std::int64_t labelled) { return 1 / static_cast<double>(labelled > 0 ? labelled : 1); }
 
 /// One block per sequence, one thread per position. There are about a dozen classes, so a warp eventually uses all of
 /// each cache line that it reads. Computed in f64. Memory bound: reads the logits (a second time from the cache),
@@ -55,26 +83,14 @@ __global__ void __launch_bounds__(kThreads, 8)
   std::int64_t labelled = 0;
   for (std::int64_t p = threadIdx.x; p < positions; p += kThreads) labelled += labels[first + p] >= 0;
   labelled = gpu::block_reduce(labelled);
-  const double share = 1 / static_cast<double>(labelled > 0 ? labelled : 1);
-  double sum = 0;
-  std::int64_t correct = 0;
+  const double share = share_of(labelled);
+  SequenceScore mine;
   for (std::int64_t p = threadIdx.x; p < positions; p += kThreads) {
-    const std::int64_t at = (first + p) * n, label = labels[first + p];
-    if (label < 0) {
-      for (std::int64_t j = 0; dlogits && j < n; ++j) dlogits[at + j] = 0;
-      continue;
-    }
-    const T* x = logits + at;
-    const Loss<T> loss(x, n, label);
-    sum += share * loss.loss();
-    for (std::int64_t j = 0; dlogits && j < n; ++j)
-      dlogits[at + j] = static_cast<real_t<T>>(share * loss.slope(static_cast<double>(gpu::load(x + j)), j == label));
-    std::int64_t best = 0;
-    for (std::int64_t j = 1; j < n; ++j) best = gpu::load(x + j) > gpu::load(x + best) ? j : best;
-    correct += best == label;
+    const std::int64_t at = (first + p) * n;
+    add_position<Loss>(mine, n, logits + at, labels[first + p], share, dlogits ? dlogits + at : nullptr);
   }
-  sum = gpu::block_reduce(sum);
-  correct = gpu::block_reduce(correct);
+  const double sum = gpu::block_reduce(mine.loss);
+  const std::int64_t correct = gpu::block_reduce(mine.correct);
   if (threadIdx.x != 0) return;
   SequenceScore& score = scores[blockIdx.x];
   score.loss = sum;
@@ -91,34 +107,6 @@ TokenLoss parse_token_loss(std::string_view text) {
   require_usage(text == "softmax", "loss '", text, "': unknown; choose stablemax or softmax");
   return TokenLoss::softmax;
 }
-
-namespace {
-
-/// The cross-entropy of one position. Stores its gradient, times `share`, in dx unless dx is null.
-template <class T>
-double stablemax(std::int64_t n, const T* x, std::int64_t label, double share, T* dx) {
-  const auto s = [](double v) { return v >= 0 ? v + 1 : 1 / (1 - v); };
-  double sum = 0;
-  for (std::int64_t j = 0; j < n; ++j) sum += s(static_cast<double>(x[j]));
-  const double hit = s(static_cast<double>(x[label]));
-  for (std::int64_t j = 0; dx && j < n; ++j) {
-    const double v = static_cast<double>(x[j]), slope = v >= 0 ? 1 : 1 / ((1 - v) * (1 - v));
-    dx[j] = static_cast<T>(share * slope * (1 / sum - (j == label ? 1 / hit : 0)));
-  }
-  return std::log(sum) - std::log(hit);
-}
-
-template <class T>
-double softmax(std::int64_t n, const T* x, std::int64_t label, double share, T* dx) {
-  const auto most = static_cast<double>(*std::max_element(x, x + n));
-  double sum = 0;
-  for (std::int64_t j = 0; j < n; ++j) sum += std::exp(static_cast<double>(x[j]) - most);
-  for (std::int64_t j = 0; dx && j < n; ++j)
-    dx[j] = static_cast<T>(share * (std::exp(static_cast<double>(x[j]) - most) / sum - (j == label ? 1 : 0)));
-  return std::log(sum) - (static_cast<double>(x[label]) - most);
-}
-
-}  // namespace
 
 void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScore> scores, const Tensor& logits,
                    const Tensor& labels, TokenLoss loss) {
@@ -139,23 +127,16 @@ void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScor
                 scores.data(), logits.data<T>(), labels.data<std::int32_t>());
   });
   on_cpu(logits, [&]<class T>() {
+    const auto add = loss == TokenLoss::stablemax ? add_position<Stablemax, T> : add_position<Softmax, T>;
     for (std::size_t b = 0; b < scores.size(); ++b) {
-      const std::span<const std::int32_t> own =
-          labels.slice(static_cast<std::int64_t>(b), 1).span<const std::int32_t>();
+      const auto first = static_cast<std::int64_t>(b) * positions;
+      const auto own = labels.span<const std::int32_t>().subspan(first, positions);
       SequenceScore score;
-      score.labelled = std::count_if(own.begin(), own.end(), [](std::int32_t label) { return label >= 0; });
-      const double share = 1 / static_cast<double>(std::max<std::int64_t>(1, score.labelled));
+      score.labelled = std::ranges::count_if(own, [](std::int32_t label) { return label >= 0; });
+      const double share = share_of(score.labelled);
       for (std::int64_t p = 0; p < positions; ++p) {
-        const std::int64_t at = (static_cast<std::int64_t>(b) * positions + p) * n, label = own[p];
-        const T* x = logits.data<T>() + at;
-        T* dx = dlogits ? dlogits.data<T>() + at : nullptr;
-        if (label < 0) {
-          if (dx) std::fill_n(dx, n, T{0});
-          continue;
-        }
-        score.loss += share * (loss == TokenLoss::stablemax ? stablemax(n, x, label, share, dx)
-                                                            : softmax(n, x, label, share, dx));
-        score.correct += std::max_element(x, x + n) - x == label;
+        const std::int64_t at = (first + p) * n;
+        add(score, n, logits.data<T>() + at, own[p], share, dlogits ? dlogits.data<T>() + at : nullptr);
       }
       scores[b] = score;
     }

@@ -1,86 +1,78 @@
 #include "lockstep/ops/token_mixing.hpp"
 
-#include "lockstep/ops/dispatch.hpp"
+#include "ops/common/map.hpp"
 
-namespace lockstep::ops::cpu {
+namespace lockstep::ops {
 
-/// Some adjacent channels of one sequence. Pointers to x, y, dx and dy are to the first of them; a position is `stride`
-/// elements after the previous one. Other arrays (positions, channels) are contiguous.
+/// A row is a sequence, or the channels of one that a CPU computes at a time. A position of x, y, dx and dy is `stride`
+/// elements after the previous one; in other arrays it is `apart` elements.
+namespace token_mixing {
+
+/// y = x + branch, each channel scaled to a root mean square of 1. rstd may be null. Memory bound: the second time x
+/// and branch come from the caches.
 template <class T>
-struct TokenMixingKernels {
-  /// y = x + branch, each channel scaled to a root mean square of 1. rstd may be null.
-  void (*normalise)(std::int64_t positions, std::int64_t channels, std::int64_t stride, T* y, T* rstd, const T* x,
-                    const T* branch, T eps);
-  /// dv, the gradient of x + branch.
-  void (*slopes)(std::int64_t positions, std::int64_t channels, std::int64_t stride, T* dv, const T* dy, const T* y,
-                 const T* rstd);
-  /// dx (+)= a + b
-  void (*put_sum)(std::int64_t positions, std::int64_t channels, std::int64_t stride, T* dx, bool add, const T* a,
-                  const T* b);
+struct Normalise {
+  std::int64_t positions, stride, apart;
+  T* y;
+  real_t<T>* rstd;
+  const T *x, *branch;
+  real_t<T> eps;
+  LOCKSTEP_MAP void operator()(const auto& at) const {
+    const std::int64_t first = at.row * positions * stride;
+    decltype(at.get(x)) squares{};
+    for (std::int64_t t = 0; t < positions; ++t) {
+      const auto v = at.get(x + first + t * stride) + at.get(branch + first + t * apart);
+      squares = at.fma(v, v, squares);
+    }
+    const auto scale = at.inverse_root(squares / static_cast<real_t<T>>(positions), eps);
+    for (std::int64_t t = 0; t < positions; ++t)
+      at.put(y + first + t * stride, (at.get(x + first + t * stride) + at.get(branch + first + t * apart)) * scale);
+    if (rstd != nullptr) at.put(rstd + at.row * stride, scale);
+  }
 };
 
-LOCKSTEP_KERNELS(TokenMixingKernels, token_mixing_kernels)
-
-}  // namespace lockstep::ops::cpu
-
-#ifdef LOCKSTEP_ISA
-#include "ops/common/simd.hpp"
-
-namespace lockstep::ops::cpu::LOCKSTEP_ISA {
-namespace {
-
-/// Two passes over a vector of channels, whose positions stay in the first-level cache.
+/// dv, the gradient of x + branch, and dx (+)= dv unless dx is null. Reads y and dy twice.
 template <class T>
-void normalise(std::int64_t positions, std::int64_t channels, std::int64_t stride, T* y, T* rstd, const T* x,
-               const T* branch, T eps) {
-  each_vector<T>(channels, [&](std::int64_t c, Lanes<T> lanes) {
-    Vec<T> squares{};
-    for (std::int64_t t = 0; t < positions; ++t) {
-      const Vec<T> v = load(x + t * stride + c, lanes) + load(branch + t * channels + c, lanes);
-      squares = fma(v, v, squares);
-      store(y + t * stride + c, v, lanes);
-    }
-    const Vec<T> scale = splat(T{1}) / sqrt(squares / splat(static_cast<T>(positions)) + splat(eps));
-    for (std::int64_t t = 0; t < positions; ++t) {
-      T* at = y + t * stride + c;
-      store(at, load(at, lanes) * scale, lanes);
-    }
-    if (rstd) store(rstd + c, scale, lanes);
-  });
-}
-
-template <class T>
-void slopes(std::int64_t positions, std::int64_t channels, std::int64_t stride, T* dv, const T* dy, const T* y,
-            const T* rstd) {
-  each_vector<T>(channels, [&](std::int64_t c, Lanes<T> lanes) {
-    Vec<T> products{};
+struct Slopes {
+  std::int64_t positions, stride, apart;
+  T *dv, *dx;
+  bool add;
+  const T *dy, *y;
+  const real_t<T>* rstd;
+  LOCKSTEP_MAP void operator()(const auto& at) const {
+    const std::int64_t first = at.row * positions * stride;
+    decltype(at.get(y)) products{};
     for (std::int64_t t = 0; t < positions; ++t)
-      products = fma(load(y + t * stride + c, lanes), load(dy + t * stride + c, lanes), products);
-    const Vec<T> mean = products / splat(static_cast<T>(-positions)), scale = load(rstd + c, lanes);
+      products = at.fma(at.get(y + first + t * stride), at.get(dy + first + t * stride), products);
+    const auto mean = products / static_cast<real_t<T>>(-positions), scale = at.get(rstd + at.row * stride);
     for (std::int64_t t = 0; t < positions; ++t) {
-      const std::int64_t at = t * stride + c;
-      store(dv + t * channels + c, scale * fma(load(y + at, lanes), mean, load(dy + at, lanes)), lanes);
+      const std::int64_t from = first + t * stride;
+      const auto d = scale * at.fma(at.get(y + from), mean, at.get(dy + from));
+      at.put(dv + first + t * apart, d);
+      if (dx != nullptr) at.put(dx + from, d, add);
     }
-  });
-}
+  }
+};
 
+/// dx (+)= a + b; a row is a position.
 template <class T>
-void put_sum(std::int64_t positions, std::int64_t channels, std::int64_t stride, T* dx, bool add, const T* a,
-             const T* b) {
-  for (std::int64_t t = 0; t < positions; ++t, dx += stride, a += channels, b += channels)
-    each_vector<T>(channels, [&](std::int64_t c, Lanes<T> lanes) {
-      const Vec<T> sum = load(a + c, lanes) + load(b + c, lanes);
-      store(dx + c, add ? load(dx + c, lanes) + sum : sum, lanes);
-    });
-}
+struct PutSum {
+  std::int64_t stride, apart;
+  T* dx;
+  bool add;
+  const T *a, *b;
+  LOCKSTEP_MAP void operator()(const auto& at) const {
+    at.put(dx + at.row * stride, at.get(a + at.row * apart) + at.get(b + at.row * apart), add);
+  }
+};
 
-}  // namespace
+}  // namespace token_mixing
 
-LOCKSTEP_KERNEL_TABLE(TokenMixingKernels, token_mixing_kernels, normalise<T>, slopes<T>, put_sum<T>)
+LOCKSTEP_MAPS(token_mixing::Normalise, token_mixing::Slopes, token_mixing::PutSum)
 
-}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA
+}  // namespace lockstep::ops
 
-#else
+#ifndef LOCKSTEP_ISA
 #include <omp.h>
 
 #include <algorithm>
@@ -90,8 +82,6 @@ LOCKSTEP_KERNEL_TABLE(TokenMixingKernels, token_mixing_kernels, normalise<T>, sl
 
 #include "lockstep/device/cuda_scratch.hpp"
 #include "lockstep/ops/gemm.hpp"
-#include "ops/common/map_cuda.hpp"
-#include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
 #include "ops/swiglu/swiglu_kernels.hpp"
 
@@ -102,89 +92,6 @@ namespace {
 
 struct MixShape {
   std::int64_t sequences, positions, channels, width;  ///< B, T, D, I
-};
-
-using gpu::Pack;
-
-/// One thread per N channels of a sequence: y = x + y, each channel scaled over its positions. Memory bound: reads x
-/// once and y twice, writes y twice; the second time y comes from the caches.
-template <class T>
-struct Normalise {
-  std::int64_t positions, channels;
-  T* y;
-  real_t<T>* rstd;
-  const T* x;
-  real_t<T> eps;
-  template <int N>
-  __device__ void at(std::int64_t i) const {
-    using R = real_t<T>;
-    const std::int64_t b = gpu::quotient(i, channels), first = b * (positions - 1) * channels + i;
-    const auto sum_at = [&](std::int64_t at) {
-      Pack<R, N> v = gpu::load<N>(x + at);
-      const Pack<R, N> branch = gpu::load<N>(y + at);
-#pragma unroll
-      for (int k = 0; k < N; ++k) v.at[k] += branch.at[k];
-      return v;
-    };
-    Pack<R, N> squares{};
-    for (std::int64_t t = 0; t < positions; ++t) {
-      const Pack<R, N> v = sum_at(first + t * channels);
-#pragma unroll
-      for (int k = 0; k < N; ++k) squares.at[k] += v.at[k] * v.at[k];
-    }
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      squares.at[k] = 1 / std::sqrt(squares.at[k] / static_cast<R>(positions) + eps);
-      if (rstd) rstd[i + k] = squares.at[k];
-    }
-    for (std::int64_t t = 0; t < positions; ++t) {
-      Pack<R, N> v = sum_at(first + t * channels);
-#pragma unroll
-      for (int k = 0; k < N; ++k) v.at[k] *= squares.at[k];
-      gpu::store(y + first + t * channels, v);
-    }
-  }
-};
-
-/// Like Normalise: the gradient dv of the sum, and dx (+)= dv unless dx is null. Reads y and dy twice, writes dv, reads
-/// and writes dx.
-template <class T>
-struct Slopes {
-  std::int64_t positions, channels;
-  T* dv;
-  T* dx;
-  bool add;
-  const T* dy;
-  const T* y;
-  const real_t<T>* rstd;
-  template <int N>
-  __device__ void at(std::int64_t i) const {
-    using R = real_t<T>;
-    const std::int64_t b = gpu::quotient(i, channels), first = b * (positions - 1) * channels + i;
-    Pack<R, N> mean{};
-    for (std::int64_t t = 0; t < positions; ++t) {
-      const Pack<R, N> v = gpu::load<N>(y + first + t * channels), d = gpu::load<N>(dy + first + t * channels);
-#pragma unroll
-      for (int k = 0; k < N; ++k) mean.at[k] += v.at[k] * d.at[k];
-    }
-#pragma unroll
-    for (int k = 0; k < N; ++k) mean.at[k] /= static_cast<R>(positions);
-    for (std::int64_t t = 0; t < positions; ++t) {
-      const std::int64_t at = first + t * channels;
-      const Pack<R, N> v = gpu::load<N>(y + at);
-      Pack<R, N> d = gpu::load<N>(dy + at);
-#pragma unroll
-      for (int k = 0; k < N; ++k) d.at[k] = rstd[i + k] * (d.at[k] - v.at[k] * mean.at[k]);
-      gpu::store(dv + at, d);
-      if (!dx) continue;
-      if (add) {
-        const Pack<R, N> before = gpu::load<N>(dx + at);
-#pragma unroll
-        for (int k = 0; k < N; ++k) d.at[k] += before.at[k];
-      }
-      gpu::store(dx + at, d);
-    }
-  }
 };
 
 /// sum_i += parts_0i + parts_1i + ..., in this order. columns above 0: the parts are the transposes of the sum, with
@@ -227,9 +134,13 @@ std::int64_t group_of(const Stream& stream, const MixShape& s) {
   return std::clamp<std::int64_t>(gpu::cached_bytes(stream) / each, 1, s.sequences);
 }
 
-template <class T>
-bool packed(const MixShape& s, const T* a, const T* b, const T* c, const T* d) {
-  return s.channels % gpu::pack_size<T>() == 0 && gpu::aligned(a, b, c, d);
+/// Runs a functor of map.hpp over the channels of this many sequences. It accesses these arrays, some perhaps null.
+template <class T, class F, class... P>
+void over_channels(const Stream& stream, std::int64_t sequences, std::int64_t channels, const F& f,
+                   const P*... arrays) {
+  constexpr int kPack = gpu::pack_size<T>();
+  gpu::map<T>(stream, sequences * channels, channels % kPack == 0 && gpu::aligned_for<kPack>(arrays...),
+              gpu::InRows(channels, f));
 }
 
 /// Scratch memory after that of product().
@@ -259,7 +170,7 @@ void token_mixing_forward(const Stream& stream, const MixShape& s, T* y, T* kept
     product<T>(stream, Product::nn, t, d, i, y + first * t * d, down, h, false, static_cast<const T*>(nullptr),
                {n, t * d, 0, i * d});
   }
-  gpu::map<T>(stream, s.sequences * d, packed<T>(s, y, x, nullptr, nullptr), Normalise<T>{t, d, y, rstd, x, eps});
+  over_channels<T>(stream, s.sequences, d, token_mixing::Normalise<T>{t, d, d, y, rstd, x, y, eps}, y, rstd, x);
 }
 
 template <class T>
@@ -286,8 +197,9 @@ void token_mixing_backward(const Stream& stream, const MixShape& s, T* dx, bool 
     const std::int64_t n = std::min(group, s.sequences - first), at = first * t * d;
     T* both = kept + first * 2 * i * d;
     T* to_x = dx ? dx + at : nullptr;
-    gpu::map<T>(stream, n * d, packed<T>(s, dv, to_x, dy + at, y + at),
-                Slopes<T>{t, d, dv, to_x, add_x, dy + at, y + at, rstd + first * d});
+    const real_t<T>* scales = rstd + first * d;
+    over_channels<T>(stream, n, d, token_mixing::Slopes<T>{t, d, d, dv, to_x, add_x, dy + at, y + at, scales}, dv, to_x,
+                     dy + at, y + at, scales);
     if (ddown) {
       swiglu_gate_forward<T>(stream, n, i * d, h, both, {});
       product<T>(stream, Product::nt, t, i, d, parts, dv, h, false, none, {n, size, t * d, i * d});
@@ -410,9 +322,10 @@ void token_mixing_forward(Stream& stream, const Tensor& y, const Tensor& kept, c
       cpu::active_swiglu_kernels<T>().forward(1, i * n, h, both);
       gemm.pack_plain(packed, h, n, n, i, 0, n);
       gemm.rows(t, n, i, branch, down, packed, false, {});
-      cpu::active_token_mixing_kernels<T>().normalise(t, n, d, y.data<T>() + at,
-                                                      rstd ? rstd.data<T>() + b * d + first : nullptr, x.data<T>() + at,
-                                                      branch, static_cast<T>(eps));
+      T* scales = rstd ? rstd.data<T>() + b * d + first : nullptr;
+      cpu::active_map<T>(
+          1, n,
+          token_mixing::Normalise<T>{t, d, n, y.data<T>() + at, scales, x.data<T>() + at, branch, static_cast<T>(eps)});
     }
   });
 }
@@ -432,7 +345,6 @@ void token_mixing_backward(Stream& stream, Target dx, Target dgate_up, Target dd
   on_cpu(x, [&]<class T>() {
     const cpu::GemmKernels<T>& gemm = cpu::active_gemm_kernels<T>();
     const cpu::SwigluKernels<T>& gate = cpu::active_swiglu_kernels<T>();
-    const cpu::TokenMixingKernels<T>& mixing = cpu::active_token_mixing_kernels<T>();
     const Chunks chunks(s, sizeof(T), gemm.panel_width);
     const std::int64_t t = s.positions, d = s.channels, i = s.width, most = std::min(chunks.most, d);
     const auto [h, dh, dv, down_block, up_block] =
@@ -443,7 +355,9 @@ void token_mixing_backward(Stream& stream, Target dx, Target dgate_up, Target dd
       const std::int64_t b = task / chunks.count, first = chunks.first(task % chunks.count),
                          n = chunks.size(task % chunks.count), at = b * t * d + first;
       T* both = kept.data<T>() + (b * d + first) * 2 * i;
-      mixing.slopes(t, n, d, dv, dy.data<T>() + at, y.data<T>() + at, rstd.data<T>() + b * d + first);
+      cpu::active_map<T>(1, n,
+                         token_mixing::Slopes<T>{t, d, n, dv, nullptr, false, dy.data<T>() + at, y.data<T>() + at,
+                                                 rstd.data<T>() + b * d + first});
       if (ddown) {
         gate.forward(1, i * n, h, both);
         to_down->add(gemm, t, i, n, dv, h, n);
@@ -454,7 +368,7 @@ void token_mixing_backward(Stream& stream, Target dx, Target dgate_up, Target dd
       if (!dx) continue;
       T* through = h;  // (T, n), in the memory of h, which is no longer needed
       gemm.tn(t, n, 2 * i, through, gate_up, both, false, 0, t);
-      mixing.put_sum(t, n, d, dx.tensor.data<T>() + at, dx.accumulate, dv, through);
+      cpu::active_map<T>(t, n, token_mixing::PutSum<T>{d, n, dx.tensor.data<T>() + at, dx.accumulate, dv, through});
     }
     if (ddown) to_down->flush(), to_up->flush();
   });

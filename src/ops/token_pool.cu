@@ -71,7 +71,8 @@ LOCKSTEP_KERNEL_TABLE(TokenPoolKernels, token_pool_kernels, forward<T>, backward
 #include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/on_gpu.hpp"
 
-namespace lockstep::ops::cuda {
+namespace lockstep::ops {
+
 namespace {
 
 using gpu::kWarp;
@@ -133,30 +134,6 @@ __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
   if (lane == 0) gpu::store(dscores + token, product, add_dscores);
 }
 
-}  // namespace
-
-template <class T>
-void token_pool_forward(const Stream& stream, std::int64_t sequences, std::int64_t time, std::int64_t width, T* z,
-                        real_t<T>* w, const T* x, const T* scores) {
-  const std::int64_t threads = std::clamp<std::int64_t>(gpu::ceil_div(width, kWarp) * kWarp, kWarp, kMostThreads);
-  gpu::launch(stream, {.grid = sequences, .block = threads}, token_pool_forward_kernel<T>, time, width, z, w, x,
-              scores);
-}
-
-template <class T>
-void token_pool_backward(const Stream& stream, std::int64_t sequences, std::int64_t time, std::int64_t width, T* dx,
-                         bool add_dx, T* dscores, bool add_dscores, const T* dz, const T* z, const real_t<T>* w,
-                         const T* x) {
-  const std::int64_t tokens = sequences * time;
-  gpu::launch(stream, gpu::warp_per_row(tokens), token_pool_backward_kernel<T>, tokens, time, width, dx, add_dx,
-              dscores, add_dscores, dz, z, w, x);
-}
-
-}  // namespace lockstep::ops::cuda
-
-namespace lockstep::ops {
-
-namespace {
 struct Extents {
   std::int64_t sequences, time, width;
 };
@@ -175,7 +152,11 @@ void token_pool_forward(Stream& stream, const Tensor& z, const Tensor& w, const 
   const bool scored = scores.shape().rank() > 0;
   require(!scored || scores.size() == w.size(), "token pool: w is ", w.shape(), ", so scores must be too, not ",
           scores.shape());
-  on_gpu(x, [&]<class T>() { cuda::token_pool_forward<T>(stream, e.sequences, e.time, e.width, z, w, x, scores); });
+  on_gpu(x, [&]<class T>() {
+    const std::int64_t threads = std::clamp<std::int64_t>(gpu::ceil_div(e.width, kWarp) * kWarp, kWarp, kMostThreads);
+    gpu::launch(stream, {.grid = e.sequences, .block = threads}, token_pool_forward_kernel<T>, e.time, e.width,
+                z.data<T>(), w.data<real_t<T>>(), x.data<T>(), scores.data<T>());
+  });
   on_cpu(x, [&]<class T>() {
     const auto kernel = cpu::active_token_pool_kernels<T>().forward;
     for (std::int64_t n = 0; n < e.sequences; ++n) {
@@ -202,8 +183,10 @@ void token_pool_backward(Stream& stream, Target dx, Target dscores, const Tensor
           "token pool backward: x is ", x.shape(), ", z ", z.shape(), "; dx is ", dx.tensor.shape(), ", dz ",
           dz.shape(), ", dscores ", dscores.tensor.shape());
   on_gpu(x, [&]<class T>() {
-    cuda::token_pool_backward<T>(stream, e.sequences, e.time, e.width, dx.tensor, dx.accumulate, dscores.tensor,
-                                 dscores.accumulate, dz, z, w, x);
+    const std::int64_t tokens = e.sequences * e.time;
+    gpu::launch(stream, gpu::warp_per_row(tokens), token_pool_backward_kernel<T>, tokens, e.time, e.width,
+                dx.tensor.data<T>(), dx.accumulate, dscores.tensor.data<T>(), dscores.accumulate, dz.data<T>(),
+                z.data<T>(), w.data<real_t<T>>(), x.data<T>());
   });
   on_cpu(x, [&]<class T>() {
     const auto kernel = cpu::active_token_pool_kernels<T>().backward;

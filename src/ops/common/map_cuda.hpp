@@ -63,6 +63,12 @@ __device__ Pack<T, N> operator*(T factor, Pack<T, N> a) {
   for (int k = 0; k < N; ++k) a.at[k] *= factor;
   return a;
 }
+template <class T, int N>
+__device__ Pack<T, N> operator/(Pack<T, N> a, T divisor) {
+#pragma unroll
+  for (int k = 0; k < N; ++k) a.at[k] /= divisor;
+  return a;
+}
 
 /// N elements for a functor of map.hpp.
 template <int N>
@@ -85,6 +91,18 @@ struct At {
 #pragma unroll
     for (int k = 0; k < N; ++k) c.at[k] = std::fma(a.at[k], b.at[k], c.at[k]);
     return c;
+  }
+  template <class R>
+  __device__ Pack<R, N> fma(R a, const Pack<R, N>& b, Pack<R, N> c) const {
+#pragma unroll
+    for (int k = 0; k < N; ++k) c.at[k] = std::fma(a, b.at[k], c.at[k]);
+    return c;
+  }
+  template <class R>
+  __device__ Pack<R, N> inverse_root(Pack<R, N> v, R eps) const {
+#pragma unroll
+    for (int k = 0; k < N; ++k) v.at[k] = 1 / std::sqrt(v.at[k] + eps);
+    return v;
   }
 };
 /// Runs a functor of map.hpp over rows, or over one row.

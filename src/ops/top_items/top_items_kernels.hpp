@@ -72,25 +72,3 @@ LOCKSTEP_EACH_ISA(const CodeKernels& code_kernels();)
 inline const CodeKernels& active_code_kernels() { return LOCKSTEP_ACTIVE(code_kernels()); }
 
 }  // namespace lockstep::ops::cpu
-
-namespace lockstep::ops::cuda {
-
-/// Scores of some users for items [first, first + width), and the best items so far.
-template <class T>
-struct BestItems {
-  std::int64_t users, first, width, k;
-  T* scores;                     ///< (users, width); those of excluded items are overwritten
-  const std::int64_t* left_ptr;  ///< (users + 1)
-  const std::int32_t* left_out;  ///< ascending items of each user that are excluded
-  T* best;                       ///< (users, k), best first; each call updates it
-  std::int32_t *item, *found;    ///< (users, k) item numbers, -1 after the last; (users) how many were found
-};
-
-/// Largest k.
-inline constexpr std::int64_t kMostBestItems = 2048;
-
-/// Merges these scores into the best k so far, which are empty when `first` is 0.
-template <class T>
-void keep_best(const Stream& stream, const BestItems<T>& best);
-
-}  // namespace lockstep::ops::cuda

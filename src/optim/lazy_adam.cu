@@ -6,14 +6,200 @@
 #include <utility>
 
 #include "lockstep/base/profile.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "lockstep/device/cuda_launch.hpp"
+#include "ops/common/on_gpu.hpp"
 #include "optim/cuda_kernels.hpp"
+#include "optim/lazy_adam_kernels.hpp"
+
+// Compiled with -fmad=false, for the same bits as on the CPU.
+namespace lockstep::optim_kernels {
+
+/// At most this many tables are updated in one launch.
+inline constexpr std::size_t kMostTables = 3;
+
+/// Rows of tables in a step that a GPU makes without the host, see LazyNow and UpdateNow. Pointers are device pointers.
+template <class T>
+struct LazySteps {
+  struct Table {
+    const std::int32_t* rows;
+    std::int64_t elements, columns;
+    T *p, *m, *v;        ///< the table and its moments
+    std::int64_t* done;  ///< steps that each row of the table has taken
+    const T* gradient;   ///< (elements)
+  };
+  Table tables[kMostTables] = {};
+  std::size_t count = 0;
+  const LazyNow* now = nullptr;
+  double* history = nullptr;
+  const UpdateNow<T>* update = nullptr;
+  AdamStep<T> decay = {};  ///< beta1, beta2, eps
+};
+
+namespace cuda {
+namespace {
+
+/// Deferred steps of the rows of a table: steps from_i + 1 ... to without gradient, then one more step if there is a
+/// gradient.
+template <class T>
+struct LateSteps {
+  ops::RowSet rows = {};
+  std::int64_t columns = 0;
+  T *p = nullptr, *m = nullptr, *v = nullptr;    ///< the table and its moments
+  const std::int64_t* from = nullptr;            ///< (rows), steps that each row has taken
+  const double* history = nullptr;               ///< rate and root of each step after `base`, kStride apart
+  std::int64_t base = 0, to = 0, calm_from = 0;  ///< from step calm_from on, each step shrinks the moves
+  const T* gradient = nullptr;                   ///< (rows, columns), of step to + 1; null to skip that step
+  AdamStep<T> step = {};                         ///< of step to + 1; its decay rates hold for all steps
+};
+
+constexpr int kThreads = 256;
+
+/// Writes the scalars of this step to entry `index` of the history.
+[[maybe_unused]] __global__ void note_step_kernel(gpu::Earlier earlier, double* history, std::int64_t index,
+                                                  double rate, double root) {
+  earlier.wait();
+  history[kStride * index] = rate;
+  history[kStride * index + 1] = root;
+}
+
+[[maybe_unused]] __global__ void __launch_bounds__(kThreads)
+    set_steps_kernel(gpu::Earlier earlier, std::int64_t* done, std::int64_t rows, std::int64_t steps) {
+  earlier.wait();
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < rows; i += stride) done[i] = steps;
+}
+
+/// from_i = done[rows_i], then done[rows_i] = max(done[rows_i], to). Of a duplicate row, only one entry receives the
+/// smaller value. One thread per row. The maximum does not depend on the order of the atomics.
+[[maybe_unused]] __global__ void __launch_bounds__(kThreads)
+    claim_rows_kernel(gpu::Earlier earlier, ops::RowSet rows, std::int64_t* done, std::int64_t* from, std::int64_t to) {
+  earlier.wait();
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= rows.size()) return;
+  static_assert(sizeof(long long) == sizeof(std::int64_t));
+  from[i] = atomicMax(reinterpret_cast<long long*>(done + rows[i]), static_cast<long long>(to));
+}
+
+/// Applies the deferred steps to one element. Once four times the move, and a move of kTiny, leave p unchanged, only
+/// the moments change.
+template <class T>
+__device__ void replay(const LateSteps<T>& s, std::int64_t done, T& p, T& m, T& v) {
+  const AdamStep<T>& k = s.step;
+  if (m == 0 && v == 0) return;
+  std::int64_t t = done;
+  for (bool moving = m != 0; moving && t < s.to; ++t) {
+    const double* scalars = s.history + kStride * (t - s.base);
+    const T rate = static_cast<T>(scalars[0]), root = static_cast<T>(scalars[1]);
+    m = k.beta1 * m + T(0);
+    v = k.beta2 * v + T(0);
+    const T move = rate * (m / (std::sqrt(v) * root + k.eps));
+    p = p - move;
+    if ((t - done) % kLook == kLook - 1 && t + 1 >= s.calm_from)
+      moving = !(p - 4 * move == p && p - kTiny<T> == p && p + kTiny<T> == p);
+  }
+  for (; t < s.to; ++t) {
+    m = k.beta1 * m + T(0);
+    v = k.beta2 * v + T(0);
+  }
+}
+
+/// One thread per element, row by row. Elements are independent, so each thread stops when its element is at rest. All
+/// threads of a row read the same scalars of a step, from the cache. Memory bound: 28 bytes per element in f32 for one
+/// step of all rows.
+template <class T>
+__global__ void __launch_bounds__(kThreads) late_steps_kernel(gpu::Earlier earlier, LateSteps<T> s) {
+  earlier.wait();
+  const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, elements = s.rows.size() * s.columns;
+  if (at >= elements) return;
+  const std::int64_t i =
+      elements >> 32 == 0 ? static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(s.columns) : at / s.columns;
+  const std::int64_t from = s.from[i], e = s.rows[i] * s.columns + (at - i * s.columns);
+  if (from >= s.to && s.gradient == nullptr) return;
+  T p = s.p[e], m = s.m[e], v = s.v[e];
+  replay(s, from, p, m, v);
+  if (s.gradient) s.step(p, m, v, s.gradient[at]);
+  s.p[e] = p;
+  s.m[e] = m;
+  s.v[e] = v;
+}
+
+/// The element of a thread: blocks are numbered table by table. `row` is negative if there is none.
+template <class T>
+struct Element {
+  const typename LazySteps<T>::Table* table;
+  std::int64_t at, row, column;
+  __device__ explicit Element(const LazySteps<T>& s) : table(s.tables), row(-1), column(0) {
+    std::int64_t block = blockIdx.x;
+    for (std::size_t t = 1; t < s.count; ++t) {
+      const std::int64_t blocks = gpu::ceil_div(table->elements, kThreads);
+      if (block < blocks) break;
+      block -= blocks;
+      ++table;
+    }
+    at = block * kThreads + threadIdx.x;
+    if (at >= table->elements) return;
+    const std::int64_t i = at / table->columns;
+    row = table->rows[i];
+    column = at - i * table->columns;
+  }
+  __device__ std::int64_t index() const { return row * table->columns + column; }
+};
+
+/// One thread per element, as late_steps_kernel(). Leaves the rows' step counts to lazy_update_kernel().
+template <class T>
+__global__ void __launch_bounds__(kThreads) lazy_catch_up_kernel(gpu::Earlier earlier, LazySteps<T> s) {
+  earlier.wait();
+  const Element<T> e(s);
+  if (e.row < 0) return;
+  const std::int64_t from = e.table->done[e.row];
+  if (from >= s.now->to) return;
+  const LateSteps<T> late = {
+      .history = s.history, .base = s.now->base, .to = s.now->to, .calm_from = s.now->calm_from, .step = s.decay};
+  T p = e.table->p[e.index()], m = e.table->m[e.index()], v = e.table->v[e.index()];
+  replay(late, from, p, m, v);
+  e.table->p[e.index()] = p;
+  e.table->m[e.index()] = m;
+  e.table->v[e.index()] = v;
+}
+
+/// One thread per element. Memory bound: 28 bytes per element in f32.
+template <class T>
+__global__ void __launch_bounds__(kThreads) lazy_update_kernel(gpu::Earlier earlier, LazySteps<T> s) {
+  earlier.wait();
+  if (!s.update->moves) return;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    double* entry = s.history + kStride * (s.now->to - s.now->base);
+    entry[0] = s.now->rate;
+    entry[1] = s.now->root;
+  }
+  const Element<T> e(s);
+  if (e.row < 0) return;
+  const AdamStep<T> step = *reinterpret_cast<const AdamStep<T>*>(s.update->scalars);
+  T p = e.table->p[e.index()], m = e.table->m[e.index()], v = e.table->v[e.index()];
+  step(p, m, v, e.table->gradient[e.at]);
+  e.table->p[e.index()] = p;
+  e.table->m[e.index()] = m;
+  e.table->v[e.index()] = v;
+  if (e.column == 0) e.table->done[e.row] = s.now->to + 1;
+}
+
+template <class T>
+gpu::Grid grid_of(const LazySteps<T>& s) {
+  std::int64_t blocks = 0;
+  for (std::size_t t = 0; t < s.count; ++t) blocks += gpu::ceil_div(s.tables[t].elements, kThreads);
+  return {.grid = blocks, .block = kThreads};
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace lockstep::optim_kernels
 
 namespace lockstep {
 
 namespace {
+namespace kernels = optim_kernels::cuda;
 /// With fewer elements, one thread is faster than several.
-constexpr std::int64_t kParallelFrom = std::int64_t{1} << 14;
+[[maybe_unused]] constexpr std::int64_t kParallelFrom = std::int64_t{1} << 14;
 /// Prefetch distance in rows, which are scattered over memory.
 constexpr std::int64_t kPrefetch = 4, kLine = 64;
 /// Upper bound on the ratio of consecutive moves, below 1 by more than the effect of rounding.
@@ -24,6 +210,8 @@ constexpr std::int64_t kBusy = -1;
 struct LateRow {
   std::int64_t row, done;
 };
+using ops::on_gpu;
+using ops::on_gpu_in_floats;
 using optim_kernels::AdamStep;
 using optim_kernels::step_as;
 
@@ -113,11 +301,11 @@ void LazyAdam::expect_steps(std::int64_t expected) {
 void LazyAdam::all_have_taken(std::int64_t steps) {
   for (Table& table : tables_) {
     std::fill(table.done.begin(), table.done.end(), steps);
-    if constexpr (kHasCuda) {
-      if (device().is_cuda())
-        optim_kernels::cuda::set_steps(Stream(device()), table.gpu_done->data<std::int64_t>(), table.gpu_done->size(),
-                                       steps);
-    }
+    on_gpu(Stream(device()), [&](const auto& stream) {
+      const std::int64_t rows = table.gpu_done->size();
+      gpu::launch(stream, gpu::grid_for(rows, kernels::kThreads), kernels::set_steps_kernel,
+                  table.gpu_done->data<std::int64_t>(), rows, steps);
+    });
   }
 }
 
@@ -157,12 +345,11 @@ void LazyAdam::note(double lr, double gradient_scale) {
   remember(lr, steps());
   now_ = scalars(lr, steps());
   now_[0] = gradient_scale;
-  if constexpr (kHasCuda) {
-    if (!device().is_cuda()) return;
-    const Step& step = history_.back();
-    optim_kernels::cuda::note_step(Stream(device()), reinterpret_cast<double*>(gpu_history_.data()),
-                                   std::ssize(history_) - 1, step.rate, step.root);
-  }
+  const Step& step = history_.back();
+  on_gpu(Stream(device()), [&](const auto& stream) {
+    gpu::launch(stream, {}, kernels::note_step_kernel, reinterpret_cast<double*>(gpu_history_.data()),
+                std::ssize(history_) - 1, step.rate, step.root);
+  });
 }
 
 LazyNow LazyAdam::describe(double lr, int open_steps) {
@@ -199,18 +386,18 @@ optim_kernels::LazySteps<T> LazyAdam::steps_of(std::span<const RowsNow> tables, 
 
 void LazyAdam::enqueue_catch_up(std::span<const RowsNow> tables, const LazyNow* now) {
   const profile::Span span("lazy_adam catch_up", profile::Kind::phase);
-  visit_float(dtype(), [&]<class T>() {
+  on_gpu_in_floats(m_, [&]<class T>() {
     const optim_kernels::LazySteps<T> all = steps_of<T>(tables, now);
-    if constexpr (kHasCuda) optim_kernels::cuda::lazy_catch_up<T>(Stream(device()), all);
+    gpu::launch(Stream(device()), kernels::grid_of(all), kernels::lazy_catch_up_kernel<T>, all);
   });
 }
 
 void LazyAdam::enqueue_update(std::span<const RowsNow> tables, const LazyNow* now, const void* scalars) {
   const profile::Span span("lazy_adam", profile::Kind::phase);
-  visit_float(dtype(), [&]<class T>() {
+  on_gpu_in_floats(m_, [&]<class T>() {
     optim_kernels::LazySteps<T> all = steps_of<T>(tables, now);
     all.update = static_cast<const optim_kernels::UpdateNow<T>*>(scalars);
-    if constexpr (kHasCuda) optim_kernels::cuda::lazy_update<T>(Stream(device()), all);
+    gpu::launch(Stream(device()), kernels::grid_of(all), kernels::lazy_update_kernel<T>, all);
   });
 }
 
@@ -277,22 +464,23 @@ void LazyAdam::catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std:
   if (history_.empty()) return;  // nothing is deferred
   const Stream stream(device());
   auto* from = reinterpret_cast<std::int64_t*>(gpu_from_.data());
-  visit_float(dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      optim_kernels::cuda::claim_rows(stream, rows, table.gpu_done->data<std::int64_t>(), from, gradient ? to + 1 : to);
-      optim_kernels::cuda::late_steps<T>(stream, {.rows = rows,
-                                                  .columns = table.columns,
-                                                  .p = table.rows.param->value,
-                                                  .m = table.m,
-                                                  .v = table.v,
-                                                  .from = from,
-                                                  .history = reinterpret_cast<const double*>(gpu_history_.data()),
-                                                  .base = base_,
-                                                  .to = to,
-                                                  .calm_from = calm_from_,
-                                                  .gradient = gradient,
-                                                  .step = step_as<AdamStep<T>>(now_)});
-    }
+  on_gpu_in_floats(m_, [&]<class T>() {
+    gpu::launch(stream, gpu::thread_per_element(rows.size(), kernels::kThreads), kernels::claim_rows_kernel, rows,
+                table.gpu_done->data<std::int64_t>(), from, gradient ? to + 1 : to);
+    const kernels::LateSteps<T> late = {.rows = rows,
+                                        .columns = table.columns,
+                                        .p = table.rows.param->value,
+                                        .m = table.m,
+                                        .v = table.v,
+                                        .from = from,
+                                        .history = reinterpret_cast<const double*>(gpu_history_.data()),
+                                        .base = base_,
+                                        .to = to,
+                                        .calm_from = calm_from_,
+                                        .gradient = gradient,
+                                        .step = step_as<AdamStep<T>>(now_)};
+    gpu::launch(stream, gpu::thread_per_element(rows.size() * table.columns, kernels::kThreads),
+                kernels::late_steps_kernel<T>, late);
   });
 }
 
