@@ -69,7 +69,6 @@ const Graph* GraphReplay::capture(std::size_t half, const Key& key, const Work& 
     return &made.graph;
   }
   graphs.pop_back();
-  unsure_ = true;
   constexpr int kEnough = 8;
   if (++failures_ < kEnough) return nullptr;
   require(options_.graphs != Graphs::on, "option run.graphs = on: a step cannot be captured in a graph: ", why,

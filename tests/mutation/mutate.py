@@ -2,7 +2,7 @@
 """Mutation check of the CUDA kernels on the stand-in of tests/cuda_host: does a test fail when a kernel is wrong?
 
     mutate.py --build BUILD [--per-function N] [--seed S] [--jobs J] [--cases PATTERN] [--line L] [--verbose]
-              [--host] [FILE ...]
+              [--host] [--program PROGRAM] [--sources PATTERN] [FILE ...]
 
 A mutant is a kernel with one small mistake: a wrong sign, index, comparison or constant. Each file is copied with many
 mutants at once. Each mutant has a switch (switches.hpp) that an environment variable turns on at program start, so
@@ -20,6 +20,7 @@ docs/cuda-host.md.
 import argparse
 import concurrent.futures
 import dataclasses
+import fnmatch
 import functools
 import json
 import os
@@ -39,6 +40,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KINDS = ["sign", "index", "compare", "constant"]
 OUTCOMES = ["killed", "survived", "equivalent"]
+PROGRAMS = "cuda-host/bin/test_*"
 EQUIVALENT = [re.fullmatch(r"(\S+)(?: (\w+))?: (.+)  // (.+)", line).groups()
               for line in (HERE / "equivalent.txt").read_text().splitlines()]
 
@@ -124,7 +126,7 @@ BINARY = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "<": "<=", "<=": "<"
           "!=": "==", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "^": "|"}
 COMPARES = {"<", "<=", ">", ">=", "==", "!="}
 NOT_CALLS = {"if", "for", "while", "switch", "return", "sizeof", "static_assert", "static_cast", "reinterpret_cast",
-             "defined"}
+             "defined", "fma"}  # fma is symmetric
 DECLARATION = re.compile(r"(?:^|[;{(])\s*(?!return\b)(?:[\w:]+\s+)*[\w:]+(?:<[^;]*>)?[\s*&]+"
                          r"(?:\w+(?:\[[^\]]*\])*\s*,\s*)*\w+(?:\[[^\]]*\])*$")
 
@@ -277,13 +279,17 @@ class File:
 class Build:
     """Compiles, links and runs copies of the sources with switches, in a folder of the build tree."""
 
-    def __init__(self, folder, suffix):
-        self.folder = folder.resolve()
+    def __init__(self, options):
+        self.folder = options.build.resolve()
         self.work = self.folder / "mutation"
-        entries = json.loads((self.folder / "compile_commands.json").read_text())
-        entries.sort(key=lambda e: "LOCKSTEP_HAS_CUDA=1" in e["command"])  # of two commands, that of the stand-in
-        self.commands = {path: shlex.split(e["command"]) for e in entries
-                         if (path := pathlib.Path(e["file"])).suffix == suffix and ROOT / "src" in path.parents}
+        self.programs = options.program
+        other = f"LOCKSTEP_HAS_CUDA={0 if self.programs.startswith('cuda-host') else 1}"
+        self.commands = {}  # object file -> source and command; a CPU kernel has a command for each instruction set
+        for entry in json.loads((self.folder / "compile_commands.json").read_text()):
+            path, words = pathlib.Path(entry["file"]), shlex.split(entry["command"])
+            if (path.suffix in (".cu", ".cpp" if options.host else ".cu") and f"-D{other}" not in words and
+                    {ROOT / "src", self.folder / "src"} & {*path.parents}):
+                self.commands[words[words.index("-o") + 1]] = path, words
         if not self.commands:
             raise OSError(f"{self.folder} has no host build of the kernels (LOCKSTEP_CUDA=OFF, LOCKSTEP_TESTS=ON)")
         self.headers = [h for where in ("src", "include") for h in sorted((ROOT / where).rglob("*.hpp"))]
@@ -291,7 +297,8 @@ class Build:
         self.launcher = [shutil.which("ccache")] if shutil.which("ccache") else []
 
     def place(self, path):
-        return self.work / path.relative_to(ROOT)
+        """The copy of a source or header. A file that the build made, which includes a source, has none."""
+        return path if self.folder in path.parents else self.work / path.relative_to(ROOT)
 
     def write(self, path, text):
         to = self.place(path)
@@ -318,32 +325,27 @@ class Build:
         return errors or {(name, line) for name, line, _ in places if name in files}
 
     def compile_all(self, files, sources, jobs, numbers):
-        """Compiles these sources with the switches of all files. Returns the objects."""
-        if self.work.exists():
-            for old in self.work.rglob("*.cu"):
-                old.unlink()
-        for header in self.headers:
-            self.write(header, header.read_text())
-        objects = {s: self.place(s).with_suffix(".o") for s in sources}
-        any_command = self.commands[sources[0]]
-        self.place(sources[0]).parent.mkdir(parents=True, exist_ok=True)
+        """Compiles these object files with the switches of all files. Returns their copies."""
+        objects = {s: self.work / s for s in sources}
+        for to in objects.values():
+            to.parent.mkdir(parents=True, exist_ok=True)
         switches = self.work / "switches.o"
-        said = self.compile(HERE / "switches.cpp", switches, any_command)
+        said = self.compile(HERE / "switches.cpp", switches, self.commands[sources[0]][1])
         if said:
             raise OSError(f"compiling switches.cpp: {said}")
         by_place = {str(self.place(f.path)): f for f in files}
-        switched = {f.path: f for f in files}
-        for f in files:
-            self.write(f.path, f.copy())
-        for s in sources:
-            if s not in switched:
-                self.write(s, s.read_text())
+        texts = {path: path.read_text() for s in sources for path in included(self.commands[s][0])}
+        for path, text in (texts | {f.path: f.copy() for f in files}).items():
+            if path != self.place(path):
+                self.write(path, text)
         # One source for each header finds the mutants of headers that do not compile, before all sources are compiled.
-        first = {next(s for s in sources if f.path in included(s)) for f in files if f.path.suffix == ".hpp"}
+        first = {s for f in files if f.path.suffix == ".hpp"
+                 for s in [s for s in sources if f.path in included(self.commands[s][0])][:1]}
         for pending in (first, set(sources) - first):
             while pending:
                 with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-                    compile_one = lambda s: self.compile(self.place(s), objects[s], self.commands[s])
+                    compile_one = lambda s: self.compile(self.place(self.commands[s][0]), objects[s],
+                                                         self.commands[s][1])
                     said = dict(zip(pending, pool.map(compile_one, pending)))
                 wrong, lines = {s: text for s, text in said.items() if text}, {}
                 for text in wrong.values():
@@ -363,10 +365,10 @@ class Build:
 
     def link(self, program, objects):
         """Links the program with these objects before the archives, so that they replace the archives' members."""
-        lines = subprocess.run(["ninja", "-t", "commands", f"cuda_host_{program}"], cwd=self.folder, check=True,
-                               text=True, capture_output=True).stdout.splitlines()
-        step = next(part for part in lines[-1].split(" && ") if f"-o cuda-host/bin/{program} " in part)
-        words, to = shlex.split(step), self.work / program
+        lines = subprocess.run(["ninja", "-t", "commands", program], cwd=self.folder, check=True, text=True,
+                               capture_output=True).stdout.splitlines()
+        step = next(part for part in lines[-1].split(" && ") if f"-o {program} " in part)
+        words, to = shlex.split(step), self.work / program.split("/")[-1]
         at = words.index("-o")
         words[at:at + 2] = ["-o", str(to), *map(str, objects)]
         done = self.run(words + self.linker, 300)
@@ -375,18 +377,18 @@ class Build:
         return to
 
     def entries(self):
-        """ctest's entries for programs on the stand-in: the words before the program, its name, its options, and the
-        environment. Of entries that run in several ways only one: those of two ranks, and not the late streams."""
-        done = subprocess.run(["ctest", "--show-only=json-v1", "-R", r"^cuda_host\."], cwd=self.folder, check=True,
-                              text=True, capture_output=True)
+        """ctest's entries for the wanted programs of tests: the words before the program, its path in the build tree,
+        its options, and the environment. Of entries that run in several ways only one: those of two ranks, and not the
+        late streams."""
+        done = subprocess.run(["ctest", "--show-only=json-v1"], cwd=self.folder, check=True, text=True,
+                              capture_output=True)
         for test in json.loads(done.stdout)["tests"]:
-            words = test.get("command", [])
-            at = next((i for i, word in enumerate(words) if "/cuda-host/bin/test_" in word), None)
+            words = [word.removeprefix(f"{self.folder}/") for word in test.get("command", [])]
+            at = next((i for i, word in enumerate(words) if fnmatch.fnmatch(word, self.programs)), None)
             if at is None or re.search(r"\.(mpi-[^2]|late)$", test["name"]):
                 continue
             values = [p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"]
-            yield (words[:at], pathlib.Path(words[at]).name, words[at + 1:],
-                   dict(value.split("=", 1) for value in sum(values, [])))
+            yield words[:at], words[at], words[at + 1:], dict(value.split("=", 1) for value in sum(values, []))
 
     def run(self, words, limit_s, environment=None):
         """Runs a program. returncode is None if it takes more than limit_s of CPU time (independent of other load)."""
@@ -427,7 +429,7 @@ class Tests:
         wanted = ".*".join(map(re.escape, options.cases.split("*")))
         programs = {}
         for launcher, program, selection, environment in build.entries():
-            if not (build.folder / "cuda-host/bin" / program).exists():
+            if not (build.folder / program).exists():
                 continue
             if program not in programs:
                 programs[program] = build.link(program, objects)
@@ -440,11 +442,11 @@ class Tests:
                     # A rank that ended its case early would leave the others in a collective.
                     early = [] if launcher else ["-aa=1"]
                     self.cases.append(Case(f"{suite}: {name}", launcher + words + early + select, environment))
-        if options.cases == "*":
+        if options.cases == "*" and options.program == PROGRAMS:
             beside = build.work / "lockstep-prep"  # lockstep looks for it in its own folder
             if not beside.is_symlink():
                 beside.symlink_to(build.folder / "bin/lockstep-prep")
-            words = [str(ROOT / "tests/cuda_host/verify.sh"), str(build.link("lockstep", objects))]
+            words = [str(ROOT / "tests/cuda_host/verify.sh"), str(build.link("cuda-host/bin/lockstep", objects))]
             for file in sorted((ROOT / "tests/golden").glob("*.h5")):
                 alone = build.work / "golden" / file.stem
                 alone.mkdir(parents=True, exist_ok=True)
@@ -501,7 +503,8 @@ def campaign(build, files, options):
     numbers = iter(range(1, 1 << 16))
     for file in files:
         file.choose(options, numbers)
-    sources = [s for s in sorted(build.commands) if included(s) & {f.path for f in files}]
+    sources = [s for s, (path, _) in sorted(build.commands.items())
+               if included(path) & {f.path for f in files} and re.search(options.sources, str(path))]
     begun = time.monotonic()
     objects = build.compile_all(files, sources, options.jobs, numbers)
     compiled = time.monotonic()
@@ -543,16 +546,19 @@ def main():
     add("--seed", type=int, default=1, help="chooses the mutants")
     add("--jobs", type=int, default=os.cpu_count(), help="programs that run at a time")
     add("--cases", default="*", help="a pattern of test cases; without reference files")
+    add("--program", default=PROGRAMS, help="a pattern of programs of tests in the build tree, such as bin/test_ops")
+    add("--sources", default="", help="a regular expression: compile only these of the sources that include a file")
     add("--line", type=int, action="append", dest="lines", help="only mutants of this line, all of them; repeatable")
     add("--verbose", action="store_true", help="report every mutant and what killed it")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        build = Build(options.build, ".cpp" if options.host else ".cu")
+        build = Build(options)
         find = host_bodies if options.host else bodies
-        known = sorted([*build.commands, *build.headers])
+        known = sorted({*build.headers, *(path for path, _ in build.commands.values() if ROOT / "src" in path.parents)})
         names = [pathlib.Path(f).name for f in options.files]
-        unknown = {*names, *(entry[0] for entry in EQUIVALENT if not options.host)} - {p.name for p in known}
+        there = {path.name for where in ("src", "include") for path in (ROOT / where).rglob("*")}
+        unknown = {*names} - {p.name for p in known} | {entry[0] for entry in EQUIVALENT} - there
         if unknown:
             raise OSError(f"{options.build} does not compile {', '.join(sorted(unknown))}")
         files = [File(path, find) for path in known]

@@ -1,6 +1,4 @@
 #pragma once
-#include <cuda_runtime.h>
-
 #include <type_traits>
 
 /// Support for the mutants that mutate.py adds to copies of the kernels. Each mutant has a switch.
@@ -31,19 +29,19 @@ constexpr const T& either(int id, const T& first, const T& second) {
 template <int kId>
 struct At {};
 
-#define LOCKSTEP_SWITCH(NAME, OP, MUTANT)                                \
-  template <class A, int kId>                                            \
-  struct NAME {                                                          \
-    A a;                                                                 \
-  };                                                                     \
-  template <class A, int kId>                                            \
-  constexpr NAME<A, kId> operator OP(A a, At<kId>) {                     \
-    return {a};                                                          \
-  }                                                                      \
-  template <class A, int kId, class B>                                   \
-  constexpr auto operator OP(NAME<A, kId> left, B b) {                   \
-    using Result = decltype(left.a OP b);                                \
-    return static_cast<Result>(on(kId) ? left.a MUTANT b : left.a OP b); \
+#define LOCKSTEP_SWITCH(NAME, OP, MUTANT)                                     \
+  template <class A, int kId>                                                 \
+  struct NAME {                                                               \
+    A a;                                                                      \
+  };                                                                          \
+  template <class A, int kId>                                                 \
+  [[gnu::always_inline]] constexpr NAME<A, kId> operator OP(A a, At<kId>) {   \
+    return {a};                                                               \
+  }                                                                           \
+  template <class A, int kId, class B>                                        \
+  [[gnu::always_inline]] constexpr auto operator OP(NAME<A, kId> left, B b) { \
+    using Result = decltype(left.a OP b);                                     \
+    return static_cast<Result>(on(kId) ? left.a MUTANT b : left.a OP b);      \
   }
 LOCKSTEP_SWITCH(Plus, +, -)
 LOCKSTEP_SWITCH(Minus, -, +)

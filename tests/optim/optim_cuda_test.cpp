@@ -308,13 +308,14 @@ TEST_SUITE("optim.cuda") {
       LazyAdam adam({.name = "adam"}, on_cpu.params, all(on_cpu)), gpu({.name = "adam"}, on_gpu.params, all(on_gpu));
       const Stream stream(kGpu);
       Arena arena(kGpu);
+      constexpr std::int64_t kList = 32;  // of c they fill five blocks
       for (int t = 0; t < 40; ++t) {
         CAPTURE(t);
         std::vector<std::int32_t> rows;
-        for (std::int32_t row = 0; row < 37; ++row)  // 40 columns of seven rows are more than one block
+        for (std::int32_t row = 0; row < 37; ++row)
           if ((row * 7 + t * 3) % 5 == 0) rows.push_back(row);
         std::vector<std::int32_t> padded = rows;
-        padded.resize(37, -1);
+        padded.resize(kList, -1);
         const auto count = std::ssize(rows);
         arena.reset();
         adam.begin_step(1e-3, 0.5);  // after which catch_up() would include this step
@@ -331,10 +332,11 @@ TEST_SUITE("optim.cuda") {
                           std::span<const optim_kernels::UpdateNow<T>>(&still, 1));
           std::vector<RowsNow> tables;
           std::vector<OwnedTensor> gradients;
-          for (const char* name : {"a", "c"}) {
+          for (const char* name : {"c", "a"}) {
             if (t % 4 == 3 && *name == 'c') continue;  // the other rows fit into one block
             const Param &here = on_cpu.params.at(name), &there = on_gpu.params.at(name);
-            const OwnedTensor g = random_tensor(dtype, {37, here.shape.columns()}, name, static_cast<std::uint64_t>(t));
+            const OwnedTensor g =
+                random_tensor(dtype, {kList, here.shape.columns()}, name, static_cast<std::uint64_t>(t));
             adam.update(here, rows, g->slice(0, count));
             tables.push_back({&there, gpu_rows, gradients.emplace_back(on_device(g, kGpu))});
           }

@@ -1,3 +1,4 @@
+#include "lockstep/base/log.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
@@ -109,6 +110,11 @@ TEST_SUITE("step.gpu_row_exchange" * doctest::skip(gpu_count() == 0)) {
       }
       comm.all_reduce(std::span(whole), ReduceOp::sum, "whole");
       rows.begin();
+      for (const Param& p : params.all()) {
+        CHECK(rows.may_pack(0) == (comm.size() == 1));  // until both tables are ready
+        rows.ready(p);
+      }
+      CHECK(rows.may_pack(0));
       const Tensor message = rows.pack(stream, arena, 0);
       {
         const HostView host(message, HostView::Access::write);
@@ -131,6 +137,22 @@ TEST_SUITE("step.gpu_row_exchange" * doctest::skip(gpu_count() == 0)) {
     for (const std::int64_t least : {kBytes, kBytes + 8}) {
       const GpuRowExchange rows(comm, model.params(), std::span(&bucket, 1), gradients, least);
       CHECK(rows.on() == (comm.size() > 1 && least == kBytes));
+    }
+  }
+
+  TEST_CASE("tables of 5 MB are sent by rows between GPUs of several hosts, and as a whole on one host") {
+    Communicator& comm = test_world().communicator();
+    const Speaker self = log::speaker();
+    for (const std::int64_t rows : {156'249, 156'250}) {  // of 32 bytes
+      TwoTables model(rows - 90, 90, true);
+      Gradients gradients(model.params());
+      const FlatRange bucket{0, model.params().flat_size()};
+      for (const bool apart : {false, true}) {
+        log::set_speaker({self.rank, self.ranks, apart ? join("node", comm.rank()) : "node"});
+        const GpuRowExchange exchange(comm, model.params(), std::span(&bucket, 1), gradients, 0);
+        log::set_speaker(self);
+        CHECK(exchange.on() == (comm.size() > 1 && apart && rows == 156'250));
+      }
     }
   }
 

@@ -1,4 +1,5 @@
 #include "lockstep/comm/communicator.hpp"
+#include "lockstep/step/graph_replay.hpp"
 #include "step/small_gpu_model.hpp"
 #include "support/test.hpp"
 
@@ -199,6 +200,38 @@ TEST_SUITE("step.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
           for (std::int64_t step = 0; step < 30; ++step) on.run(batch_at(step));
         }(),
         doctest::Contains("a step cannot be captured in a graph: waiting for the GPU"), Error);
+  }
+
+  TEST_CASE("a step is a graph again after captures that failed, and after its memory moved if other ranks know it") {
+    const Device gpu{DeviceKind::cuda, 0};
+    const Stream stream(gpu);
+    const OwnedTensor result(DType::f32, {3}, gpu);
+    int failing = 0;
+    std::size_t calls = 0, bytes = 0;
+    GraphReplay replay(stream,
+                       {.halves = 1, .wait = [&] { stream.synchronize(); }, .agree = [](bool mine) { return mine; }});
+    const auto enqueue = [&](const Arena* host) {
+      CHECK((host != nullptr) == (bytes > 0));
+      if (--failing >= 0) stream.synchronize();
+      fill_zero(stream, result);
+    };
+    const auto run = [&] {
+      replay.run(0, {1}, {.call_by_call = [&](bool) { ++calls; }, .enqueue = enqueue, .host_bytes = bytes});
+    };
+    for (; bytes < 2; ++bytes) {
+      failing = 7;
+      for (int step = 0; step < 12; ++step) run();
+      CHECK(calls == 8 + 7 * bytes);  // the first call is fresh
+      replay.memory_may_have_moved();
+      replay.memory_moved();
+    }
+    run();
+    replay.memory_moved();
+    CHECK_THROWS_WITH_AS(run(), doctest::Contains("the memory of this rank has moved since its capture"), Error);
+    CHECK(calls == 15);
+    failing = 100;
+    for (int step = 0; step < 12; ++step) run();
+    CHECK(failing == 92);  // eight in a row are enough
   }
 
   TEST_CASE("a task that draws while it records runs call by call") {
