@@ -110,31 +110,20 @@ class MpiComm final : public Communicator {
       node_path_.reduce->all_gather(context_, mine, sizes, into, node_call(ReduceOp::sum, what));
       return;
     }
-    const std::size_t limit = context_.options.max_message_bytes;
-    if (into.size() <= limit) {
-      std::vector<int> counts(sizes.size()), begins(sizes.size());
-      for (std::size_t r = 0, at = 0; r < sizes.size(); at += static_cast<std::size_t>(sizes[r]), ++r) {
-        counts[r] = static_cast<int>(sizes[r]);
-        begins[r] = static_cast<int>(at);
-      }
-      return run("all_gather", what, [&](MPI_Request* request) {
-        return MPI_Iallgatherv(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, into.data(), counts.data(),
-                               begins.data(), MPI_BYTE, comm_, request);
-      });
+    if (into.size() > context_.options.max_message_bytes) {
+      const std::vector<std::span<const std::byte>> to(sizes.size(), mine);
+      std::vector<MPI_Request> requests = post_all_to_all(to, sizes, into, what);
+      return drive(requests, "all_gather", what);
     }
-    std::byte* at = into.data();
-    for (int r = 0; r < size_; ++r) {
-      const auto size = static_cast<std::size_t>(sizes[r]);
-      if (r == rank_ && size > 0) std::memcpy(at, mine.data(), size);
-      if (size > 0) {
-        in_pieces(size, limit, [&](std::size_t first, std::size_t count) {
-          run("all_gather", what, [&](MPI_Request* request) {
-            return MPI_Ibcast(at + first, static_cast<int>(count), MPI_BYTE, r, comm_, request);
-          });
-        });
-      }
-      at += size;
+    std::vector<int> counts(sizes.size()), begins(sizes.size());
+    for (std::size_t r = 0, at = 0; r < sizes.size(); at += static_cast<std::size_t>(sizes[r]), ++r) {
+      counts[r] = static_cast<int>(sizes[r]);
+      begins[r] = static_cast<int>(at);
     }
+    run("all_gather", what, [&](MPI_Request* request) {
+      return MPI_Iallgatherv(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, into.data(), counts.data(),
+                             begins.data(), MPI_BYTE, comm_, request);
+    });
   }
 
   void all_to_all_known(std::span<const std::span<const std::byte>> to, std::span<const std::int64_t> from_sizes,
