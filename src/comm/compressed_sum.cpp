@@ -64,14 +64,8 @@ CompressedSum::Chunk CompressedSum::chunk(int rank) const {
   return {n * r / ranks, n * (r + 1) / ranks - n * r / ranks};
 }
 
-bool CompressedSum::all_done(std::vector<MPI_Request>& requests) const {
-  int done = 0;
-  const int code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
-  if (code != MPI_SUCCESS) check_mpi(code, join("compressed sum '", what_, "'"));
-  return done != 0;
-}
-
 bool CompressedSum::test() {
+  const auto all_done = [&](std::span<MPI_Request> requests) { return complete(requests, "compressed sum", what_); };
   if (stage_ == Stage::scattering) {
     if (!all_done(b_.scatter)) return false;
     add_up();

@@ -39,7 +39,6 @@ class CompressedSum {
     std::size_t begin, count;
   };
   Chunk chunk(int rank) const;
-  bool all_done(std::vector<MPI_Request>& requests) const;
   void receive(std::uint16_t* into, std::size_t count, int from, int tag, std::vector<MPI_Request>& requests) const;
   void send(const std::uint16_t* values, std::size_t count, int to, int tag);
   void add_up();

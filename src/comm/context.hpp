@@ -90,13 +90,13 @@ class Backoff {
 /// Marks the rank as inside a collective, in the status that the watchdogs read, for the life of the object.
 class InCollective {
  public:
-  InCollective(CommContext& context, const char* channel, std::uint64_t sequence, const char* operation,
-               std::uint64_t count, const char* type, const char* what)
+  InCollective(CommContext& context, const char* channel, const Signature& call)
       : context_(context),
-        span_("collective", profile::Kind::collective, what,
-              std::string_view(channel) == "world" ? static_cast<std::uint32_t>(sequence) : 0) {
+        call_(call),
+        span_("collective", profile::Kind::collective, call.what.chars.data(),
+              std::string_view(channel) == "world" ? static_cast<std::uint32_t>(call.sequence) : 0) {
     context.stay_if_ending();
-    context.status.enter(channel, sequence, operation, count, type, what);
+    context.status.enter(channel, call);
   }
   InCollective(const InCollective&) = delete;
   InCollective& operator=(const InCollective&) = delete;
@@ -104,9 +104,11 @@ class InCollective {
     context_.stay_if_ending();
     context_.status.leave();
   }
+  const Signature& call() const { return call_; }
 
  private:
   CommContext& context_;
+  Signature call_;
   profile::Span span_;
 };
 

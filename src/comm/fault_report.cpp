@@ -133,6 +133,11 @@ std::string table_of(const std::vector<RankSeen>& ranks, const std::vector<const
 }
 }  // namespace
 
+RankSeen seen_on(const RankBoard& board, Process process) {
+  const Whereabouts at = board.whereabouts.load();
+  return {board.identity.load(), at, 1e-9 * static_cast<double>(monotonic_ns() - at.since_ns), process, true};
+}
+
 bool waits(const RankSeen& r) {
   return r.answered && r.process != Process::dead && r.process != Process::stopped &&
          r.at.activity == Activity::in_collective;

@@ -16,6 +16,9 @@ struct RankSeen {
   bool answered;  ///< false: the state is unknown, and identity has rank and host only
 };
 
+/// What the board of a rank says now.
+RankSeen seen_on(const RankBoard& board, Process process);
+
 /// The reason for a report. A slow collective is no reason to end the job.
 struct Alarm {
   enum class Kind : std::int32_t { late, dead, slow } kind;

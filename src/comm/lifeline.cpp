@@ -168,10 +168,7 @@ void Lifeline::send(Link& link, Kind kind) {
   const std::lock_guard lock(sending_);
   if (link.socket < 0) return;
   if (link.unsent.empty() || kind != Kind::alive) {
-    Pulse pulse{kind, {}};
-    pulse.rank.identity = mine_.identity.load();
-    pulse.rank.at = mine_.whereabouts.load();
-    pulse.rank.age_s = 1e-9 * static_cast<double>(monotonic_ns() - pulse.rank.at.since_ns);
+    const Pulse pulse{kind, seen_on(mine_, Process::running)};
     link.unsent.append(reinterpret_cast<const char*>(&pulse), sizeof pulse);
   }
   // A peer that does not read, such as a stopped one, must not hold up this rank.

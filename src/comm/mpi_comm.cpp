@@ -21,6 +21,13 @@ void check_mpi(int code, const std::string& doing, const std::source_location& w
   throw Error(Fault::internal, join(doing, ": ", text), where);
 }
 
+bool complete(std::span<MPI_Request> requests, std::string_view operation, std::string_view what) {
+  int done = 0;
+  const int code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  if (code != MPI_SUCCESS) check_mpi(code, join(operation, " '", what, "'"));
+  return done != 0;
+}
+
 namespace {
 constexpr std::size_t kShortBytes = 16384;  // up to this size latency costs more than bandwidth
 constexpr int kShortTag = 32;               // of the messages of short all-reduces
@@ -85,11 +92,11 @@ class MpiComm final : public Communicator {
       buffers = std::move(spare_.back());
       spare_.pop_back();
     }
-    return std::make_unique<PendingCompressedSum>(*this, values, sequence_, what, std::move(buffers));
+    return std::make_unique<PendingCompressedSum>(*this, values, in.call(), std::move(buffers));
   }
   void broadcast(std::span<std::byte> bytes, int root, const char* what) override {
     require(root >= 0 && root < size_, "broadcast '", what, "': root ", root, " of ", size_, " ranks");
-    const InCollective in = begin(join("broadcast from ", root).c_str(), bytes.size(), "bytes", what);
+    const InCollective in = begin(join("broadcast from ", root), bytes.size(), "bytes", what);
     in_pieces(bytes.size(), context_.options.max_message_bytes, [&](std::size_t first, std::size_t count) {
       run("broadcast", what, [&](MPI_Request* request) {
         return MPI_Ibcast(bytes.data() + first, static_cast<int>(count), MPI_BYTE, root, comm_, request);
@@ -110,31 +117,20 @@ class MpiComm final : public Communicator {
       node_path_.reduce->all_gather(context_, mine, sizes, into, node_call(ReduceOp::sum, what));
       return;
     }
-    const std::size_t limit = context_.options.max_message_bytes;
-    if (into.size() <= limit) {
-      std::vector<int> counts(sizes.size()), begins(sizes.size());
-      for (std::size_t r = 0, at = 0; r < sizes.size(); at += static_cast<std::size_t>(sizes[r]), ++r) {
-        counts[r] = static_cast<int>(sizes[r]);
-        begins[r] = static_cast<int>(at);
-      }
-      return run("all_gather", what, [&](MPI_Request* request) {
-        return MPI_Iallgatherv(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, into.data(), counts.data(),
-                               begins.data(), MPI_BYTE, comm_, request);
-      });
+    if (into.size() > context_.options.max_message_bytes) {
+      const std::vector<std::span<const std::byte>> to(sizes.size(), mine);
+      std::vector<MPI_Request> requests = post_all_to_all(to, sizes, into, what);
+      return drive(requests, "all_gather", what);
     }
-    std::byte* at = into.data();
-    for (int r = 0; r < size_; ++r) {
-      const auto size = static_cast<std::size_t>(sizes[r]);
-      if (r == rank_ && size > 0) std::memcpy(at, mine.data(), size);
-      if (size > 0) {
-        in_pieces(size, limit, [&](std::size_t first, std::size_t count) {
-          run("all_gather", what, [&](MPI_Request* request) {
-            return MPI_Ibcast(at + first, static_cast<int>(count), MPI_BYTE, r, comm_, request);
-          });
-        });
-      }
-      at += size;
+    std::vector<int> counts(sizes.size()), begins(sizes.size());
+    for (std::size_t r = 0, at = 0; r < sizes.size(); at += static_cast<std::size_t>(sizes[r]), ++r) {
+      counts[r] = static_cast<int>(sizes[r]);
+      begins[r] = static_cast<int>(at);
     }
+    run("all_gather", what, [&](MPI_Request* request) {
+      return MPI_Iallgatherv(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, into.data(), counts.data(),
+                             begins.data(), MPI_BYTE, comm_, request);
+    });
   }
 
   void all_to_all_known(std::span<const std::span<const std::byte>> to, std::span<const std::int64_t> from_sizes,
@@ -148,8 +144,7 @@ class MpiComm final : public Communicator {
                                             std::span<const std::int64_t> from_sizes, std::span<std::byte> into,
                                             const char* what) override {
     const InCollective in = begin("started all_to_all", 0, "", what);
-    return std::make_unique<PendingMessages>(*this, post_all_to_all(to, from_sizes, into, what), sequence_,
-                                             "all_to_all", 0, "", what);
+    return std::make_unique<PendingMessages>(*this, in.call(), post_all_to_all(to, from_sizes, into, what));
   }
 
   void barrier(const char* what) override {
@@ -163,14 +158,9 @@ class MpiComm final : public Communicator {
   /// A started collective. The destructor of a derived class calls finish() first.
   class Pending : public Request {
    public:
-    Pending(MpiComm& comm, std::uint64_t sequence, const char* operation, std::uint64_t count, const char* type,
-            const char* what)
+    Pending(MpiComm& comm, const Signature& call)
         : comm_(comm),
-          what_(what),
-          sequence_(sequence),
-          operation_(operation),
-          count_(count),
-          type_(type),
+          call_(call),
           progress_(comm.context_.options.progress_thread ? comm.context_.progress : nullptr) {
       if (progress_ != nullptr) progress_->begin();
     }
@@ -178,8 +168,7 @@ class MpiComm final : public Communicator {
     void wait() override {
       if (test()) return;
       end_progress();
-      const InCollective in(comm_.context_, comm_.channel_.c_str(), sequence_, operation_, count_, type_,
-                            what_.c_str());
+      const InCollective in(comm_.context_, comm_.channel_.c_str(), call_);
       drive();
     }
 
@@ -200,51 +189,39 @@ class MpiComm final : public Communicator {
     }
 
     MpiComm& comm_;
-    std::string what_;
+    Signature call_;
 
    private:
-    std::uint64_t sequence_;
-    const char* operation_;
-    std::uint64_t count_;
-    const char* type_;
     Progress* progress_;
   };
 
   class PendingMessages final : public Pending {
    public:
-    PendingMessages(MpiComm& comm, std::vector<MPI_Request> requests, std::uint64_t sequence, const char* operation,
-                    std::uint64_t count, const char* type, const char* what)
-        : Pending(comm, sequence, operation, count, type, what),
-          operation_(operation),
-          requests_(std::move(requests)) {}
+    PendingMessages(MpiComm& comm, const Signature& call, std::vector<MPI_Request> requests)
+        : Pending(comm, call), requests_(std::move(requests)) {}
     ~PendingMessages() override { finish(); }
     bool test() override {
       if (requests_.empty()) return true;
-      int done = 0;
-      check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
-                join(operation_, " '", what_, "'"));
-      if (done) {
-        requests_.clear();
-        end_progress();
-      }
-      return done != 0;
+      if (!complete(requests_, call_.operation.view(), call_.what.view())) return false;
+      requests_.clear();
+      end_progress();
+      return true;
     }
 
    private:
     void drive() override {
-      comm_.drive(requests_, operation_, what_.c_str());
+      comm_.drive(requests_, call_.operation.view(), call_.what.view());
       requests_.clear();
     }
-    const char* operation_;
     std::vector<MPI_Request> requests_;
   };
 
   class PendingCompressedSum final : public Pending {
    public:
-    PendingCompressedSum(MpiComm& comm, std::span<float> values, std::uint64_t sequence, const char* what,
-                         CompressedSum::Buffers buffers)
-        : Pending(comm, sequence, "compressed sum", values.size(), "f32", what),
-          sum_(comm.comm_, values, sequence, what, comm.context_.options.max_message_bytes, std::move(buffers)) {
+    PendingCompressedSum(MpiComm& comm, std::span<float> values, const Signature& call, CompressedSum::Buffers buffers)
+        : Pending(comm, call),
+          sum_(comm.comm_, values, call.sequence, call.what.chars.data(), comm.context_.options.max_message_bytes,
+               std::move(buffers)) {
       comm.compressed_.push_back(this);
     }
     ~PendingCompressedSum() override {
@@ -394,8 +371,7 @@ class MpiComm final : public Communicator {
                                comm_, &requests.back()),
                 join("all_reduce '", what, "'"));
     });
-    return std::make_unique<PendingMessages>(*this, std::move(requests), sequence_, "all_reduce sum", values.size(),
-                                             element_name<T>(), what);
+    return std::make_unique<PendingMessages>(*this, in.call(), std::move(requests));
   }
 
   /// Copies this rank's own piece, and starts the messages of an all-to-all.
@@ -441,37 +417,30 @@ class MpiComm final : public Communicator {
   }
 
   /// Counts the collective. In debug mode, compares it with the calls of the other ranks.
-  InCollective begin(const char* operation, std::uint64_t count, const char* type, const char* what) {
-    ++sequence_;
+  InCollective begin(std::string_view operation, std::uint64_t count, const char* type, const char* what) {
+    const Signature call = make_signature(++sequence_, context_.status.step(), operation, count, type, what);
     if (context_.options.check_collectives) {
-      const Signature mine = make_signature(sequence_, context_.status.step(), operation, count, type, what);
-      const InCollective in(context_, channel_.c_str(), sequence_, operation, count, type, what);
-      agree_on_call(mine);
+      const InCollective in(context_, channel_.c_str(), call);
+      agree_on_call(call);
     }
-    return InCollective(context_, channel_.c_str(), sequence_, operation, count, type, what);
+    return InCollective(context_, channel_.c_str(), call);
   }
 
   void agree_on_call(const Signature& mine) {
     std::vector<Signature> all(size_);
-    run("check of collectives", std::string(mine.what.view()).c_str(), [&](MPI_Request* request) {
+    run("check of collectives", mine.what.view(), [&](MPI_Request* request) {
       return MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, check_comm_, request);
     });
     require_same_collective(all, rank_, [this](int r) { return name_rank(r); });
   }
   /// Waits for the requests.
-  void drive(std::span<MPI_Request> requests, const char* operation, const char* what) {
-    int done = 0;
+  void drive(std::span<MPI_Request> requests, std::string_view operation, std::string_view what) {
     Backoff backoff(context_);
-    for (;;) {
-      const int code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
-      if (code != MPI_SUCCESS) check_mpi(code, join(operation, " '", what, "'"));
-      if (done) return;
-      backoff.pause();
-    }
+    while (!complete(requests, operation, what)) backoff.pause();
   }
 
   /// Calls start(MPI_Request*) and waits for its request.
-  void run(const char* operation, const char* what, auto start) {
+  void run(std::string_view operation, std::string_view what, auto start) {
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(start(&request), join(operation, " '", what, "'"));
     drive({&request, 1}, operation, what);

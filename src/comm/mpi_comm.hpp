@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "compressed_sum.hpp"
 #include "context.hpp"
@@ -15,6 +17,9 @@ namespace lockstep {
 
 /// Throws Error (internal) unless `code` is MPI_SUCCESS. The message is `doing`, then MPI's text.
 void check_mpi(int code, const std::string& doing, const std::source_location& where = std::source_location::current());
+
+/// Whether all requests are complete; lets them progress. errors  as check_mpi()
+bool complete(std::span<MPI_Request> requests, std::string_view operation, std::string_view what);
 
 /// The fast path of small all-reduces: shared memory within a node, and a communicator of the nodes' first ranks across
 /// nodes.

@@ -24,8 +24,8 @@ const char* operation_name(ReduceOp op) {
   return kByOp[static_cast<std::size_t>(op)];
 }
 
-Signature make_signature(std::uint64_t sequence, std::int64_t step, const char* operation, std::uint64_t count,
-                         const char* type, const char* what) {
+Signature make_signature(std::uint64_t sequence, std::int64_t step, std::string_view operation, std::uint64_t count,
+                         std::string_view type, std::string_view what) {
   Signature s{.sequence = sequence, .step = step, .count = count, .operation = {}, .type = {}, .what = {}};
   s.operation.set(operation);
   s.type.set(type);

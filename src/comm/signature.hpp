@@ -3,6 +3,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "lockstep/comm/communicator.hpp"
@@ -20,18 +21,8 @@ const char* element_name() {
   return std::is_signed_v<T> ? "i64" : "u64";
 }
 
-/// The identity of a collective call, compared byte by byte; texts are truncated.
-struct Signature {
-  std::uint64_t sequence;
-  std::int64_t step;
-  std::uint64_t count;
-  Text<24> operation;
-  Text<8> type;
-  Text<64> what;
-};
-
-Signature make_signature(std::uint64_t sequence, std::int64_t step, const char* operation, std::uint64_t count,
-                         const char* type, const char* what);
+Signature make_signature(std::uint64_t sequence, std::int64_t step, std::string_view operation, std::uint64_t count,
+                         std::string_view type, std::string_view what);
 
 /// Requires that all ranks make the same call; `all` holds the calls by rank.
 /// errors   CollectiveError (internal) with rank 0's call and the first different one; rank 0 prints it

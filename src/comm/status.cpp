@@ -16,15 +16,14 @@ void Status::at(const char* phase, std::int64_t step) {
   tell(Activity::working);
 }
 
-void Status::enter(const char* channel, std::uint64_t sequence, const char* operation, std::uint64_t count,
-                   const char* type, const char* what) {
+void Status::enter(const char* channel, const Signature& call) {
   now_.channel.set(channel);
-  now_.sequence = sequence;
-  if (now_.channel.view() == "world" && sequence > now_.world_sequence) now_.world_sequence = sequence;
-  now_.operation.set(operation);
-  now_.count = count;
-  now_.type.set(type);
-  now_.what.set(what);
+  now_.sequence = call.sequence;
+  if (now_.channel.view() == "world" && call.sequence > now_.world_sequence) now_.world_sequence = call.sequence;
+  now_.operation = call.operation;
+  now_.count = call.count;
+  now_.type = call.type;
+  now_.what.set(call.what.view());
   tell(Activity::in_collective);
 }
 

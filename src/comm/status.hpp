@@ -65,6 +65,16 @@ struct Text {
   std::string_view view() const { return {chars.data(), strnlen(chars.data(), N)}; }
 };
 
+/// The identity of a collective call, compared byte by byte; texts are truncated.
+struct Signature {
+  std::uint64_t sequence;
+  std::int64_t step;
+  std::uint64_t count;
+  Text<24> operation;
+  Text<8> type;
+  Text<64> what;
+};
+
 enum class Activity : std::uint32_t { starting, working, in_collective, leaving };
 
 /// Who a rank is.
@@ -112,8 +122,7 @@ class Status {
   explicit Status(RankBoard* board) : board_(board) { now_.step = -1; }
   void introduce(const Identity& identity) { board_->identity.store(identity); }
   void at(const char* phase, std::int64_t step);
-  void enter(const char* channel, std::uint64_t sequence, const char* operation, std::uint64_t count, const char* type,
-             const char* what);
+  void enter(const char* channel, const Signature& call);
   /// Back to work after enter().
   void leave() { tell(Activity::working); }
   void leaving() { tell(Activity::leaving); }

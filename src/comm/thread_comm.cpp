@@ -79,7 +79,7 @@ class ThreadComm final : public Communicator {
 
   void broadcast(std::span<std::byte> bytes, int root, const char* what) override {
     require(root >= 0 && root < size(), "broadcast '", what, "': root ", root, " of ", size(), " ranks");
-    Call call(*this, join("broadcast from ", root).c_str(), bytes.size(), "bytes", what, bytes.data());
+    Call call(*this, join("broadcast from ", root), bytes.size(), "bytes", what, bytes.data());
     if (rank_ != root && !bytes.empty()) std::memcpy(bytes.data(), of<std::byte>(root), bytes.size());
     call.leave();
   }
@@ -129,12 +129,12 @@ class ThreadComm final : public Communicator {
   class Call {
    public:
     /// errors   CollectiveError (internal) on all ranks if their calls differ
-    Call(ThreadComm& comm, const char* operation, std::uint64_t count, const char* type, const char* what,
+    Call(ThreadComm& comm, std::string_view operation, std::uint64_t count, const char* type, const char* what,
          const void* data = nullptr)
-        : comm_(comm), in_(comm.context_, comm.name_, ++comm.sequence_, operation, count, type, what) {
+        : comm_(comm), in_(comm.context_, comm.name_, comm.signed_call(operation, count, type, what)) {
       const std::size_t buffer = comm.sequence_ % 2;
       ThreadChannel::Slot& mine = comm.channel_.slots[comm.rank_];
-      mine.calls[buffer] = make_signature(comm.sequence_, comm.noted_step(), operation, count, type, what);
+      mine.calls[buffer] = in_.call();
       mine.data = data;
       comm.meet();
       std::vector<Signature> all;
@@ -160,9 +160,7 @@ class ThreadComm final : public Communicator {
     bool test() override { return sum_->done.load(std::memory_order_acquire); }
     void wait() override {
       if (test()) return;
-      const Signature& call = sum_->call;
-      const InCollective in(comm_.context_, comm_.name_, call.sequence, std::string(call.operation.view()).c_str(),
-                            call.count, std::string(call.type.view()).c_str(), std::string(call.what.view()).c_str());
+      const InCollective in(comm_.context_, comm_.name_, sum_->call);
       Backoff backoff(comm_.context_);
       while (!test()) backoff.pause();
     }
@@ -179,8 +177,11 @@ class ThreadComm final : public Communicator {
     while (channel_.arrived.load(std::memory_order_acquire) < all) backoff.pause();
   }
 
-  /// The step if ranks compare it (in debug mode), otherwise -1.
-  std::int64_t noted_step() const { return context_.options.check_collectives ? context_.status.step() : -1; }
+  /// The next call. Its step is -1 unless ranks compare steps (in debug mode).
+  Signature signed_call(std::string_view operation, std::uint64_t count, const char* type, const char* what) {
+    const std::int64_t step = context_.options.check_collectives ? context_.status.step() : -1;
+    return make_signature(++sequence_, step, operation, count, type, what);
+  }
 
   /// The data that rank r has published.
   template <class T>
@@ -204,9 +205,7 @@ class ThreadComm final : public Communicator {
 
   template <class T, class AddUp>
   std::unique_ptr<Request> start(std::span<T> values, const char* operation, const char* what, const AddUp& add_up) {
-    const InCollective in(context_, name_, ++sequence_, operation, values.size(), element_name<T>(), what);
-    const std::array<Signature, 1> mine = {
-        make_signature(sequence_, noted_step(), operation, values.size(), element_name<T>(), what)};
+    const InCollective in(context_, name_, signed_call(operation, values.size(), element_name<T>(), what));
     std::shared_ptr<ThreadChannel::Started> sum;
     bool last = false;
     {
@@ -214,7 +213,7 @@ class ThreadComm final : public Communicator {
       std::shared_ptr<ThreadChannel::Started>& entry = channel_.started[sequence_];
       if (!entry) {
         entry = std::make_shared<ThreadChannel::Started>();
-        entry->call = mine[0];
+        entry->call = in.call();
         entry->values.resize(channel_.slots.size());
       }
       sum = entry;
@@ -222,7 +221,7 @@ class ThreadComm final : public Communicator {
       last = ++sum->arrived == size();
       if (last) channel_.started.erase(sequence_);
     }
-    require(std::memcmp(&sum->call, &mine[0], sizeof(Signature)) == 0, "starting ", operation, " of ", values.size(),
+    require(std::memcmp(&sum->call, &in.call(), sizeof(Signature)) == 0, "starting ", operation, " of ", values.size(),
             " ", element_name<T>(), " '", what, "': another rank starts ", sum->call.operation.view(), " of ",
             sum->call.count, " ", sum->call.type.view(), " '", sum->call.what.view(), "' as its collective ",
             sequence_);

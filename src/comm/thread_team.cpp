@@ -39,14 +39,7 @@ void ThreadTeam::look(int rank, double timeout_s) {
   wait.looked_ns = now;
   if (timeout_s == 0 || wait.waited_s <= timeout_s) return;
   std::vector<RankSeen> seen;
-  for (int r = 0; r < size(); ++r) {
-    RankSeen& other = seen.emplace_back();
-    other.identity = board(r)->identity.load();
-    other.at = board(r)->whereabouts.load();
-    other.age_s = 1e-9 * static_cast<double>(now - other.at.since_ns);
-    other.process = Process::running;
-    other.answered = true;
-  }
+  for (int r = 0; r < size(); ++r) seen.push_back(seen_on(*board(r), Process::running));
   end(1, report_text({Alarm::Kind::late, rank, timeout_s}, seen));
 }
 

@@ -17,19 +17,23 @@ constexpr std::int64_t kThreadedElements = 1 << 17;
 
 bool is_power_of_two(std::int64_t n) { return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n)); }
 
-/// Sums one block of elements over the tree `range`; the leaves are its known subtrees, in order.
+/// Sums one block of elements over the tree `range`; the leaves are its known subtrees, in order. What lies between them
+/// is left out.
 template <class T>
 class BlockTree {
  public:
   BlockTree(std::span<const TreeLeaf<T>> leaves, std::int64_t first, std::int64_t count, T* scratch)
       : leaves_(leaves), first_(first), count_(count), scratch_(scratch) {}
 
-  /// Returns the address of the sum: `into`, or the leaf itself.
+  /// Returns the address of the sum: `into`, or the only leaf itself; null if there is none.
   const T* sum(ShardRange range, T* into, int depth = 0) {
-    if (leaves_[at_].range == range) return leaves_[at_++].values + first_;
+    const auto has = [&](std::size_t leaf) { return leaf < leaves_.size() && leaves_[leaf].range.begin < range.end; };
+    if (!has(at_)) return nullptr;
+    if (!has(at_ + 1)) return leaves_[at_++].values + first_;
     const std::int64_t middle = range.begin + range.count() / 2;
     const T* left = sum({range.begin, middle}, into, depth + 1);
-    const T* right = sum({middle, range.end}, scratch_ + depth * kBlock, depth + 1);
+    const T* right = sum({middle, range.end}, left == nullptr ? into : scratch_ + depth * kBlock, depth + 1);
+    if (left == nullptr || right == nullptr) return left == nullptr ? right : left;
     for (std::int64_t i = 0; i < count_; ++i) into[i] = left[i] + right[i];
     return into;
   }
@@ -107,35 +111,10 @@ void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, s
   add_tree<T>(leaves, {0, count}, first, last, out.data() + first);
 }
 
-namespace {
-/// Returns the address of the sum over `tree`, whose only nonzero vectors are the leaves: `into`, or the only leaf
-/// itself. The scratch has a vector for each level.
-template <class T>
-const T* add_leaves(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::int64_t n, T* into, T* scratch) {
-  while (leaves.size() > 1) {
-    const std::int64_t middle = tree.begin + tree.count() / 2;
-    const auto right = static_cast<std::size_t>(
-        std::ranges::find_if(leaves, [&](const TreeLeaf<T>& leaf) { return leaf.range.begin >= middle; }) -
-        leaves.begin());
-    if (right > 0 && right < leaves.size()) {
-      const T* a = add_leaves(leaves.first(right), {tree.begin, middle}, n, into, scratch);
-      const T* b = add_leaves(leaves.subspan(right), {middle, tree.end}, n, scratch, scratch + n);
-      for (std::int64_t i = 0; i < n; ++i) into[i] = a[i] + b[i];
-      return into;
-    }
-    tree = right == 0 ? ShardRange{middle, tree.end} : ShardRange{tree.begin, middle};
-  }
-  return leaves[0].values;
-}
-}  // namespace
-
 template <class T>
 void sparse_tree_sum(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::span<T> out) {
-  const auto n = std::ssize(out);
-  thread_local std::vector<T> scratch;
-  scratch.resize(static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(tree.count()))) * out.size());
-  const T* sum = add_leaves(leaves, tree, n, out.data(), scratch.data());
-  for (std::int64_t i = 0; i < n; ++i) out[i] = sum[i] + T{0};
+  add_tree(leaves, tree, 0, std::ssize(out), out.data());
+  for (T& value : out) value += T{0};
 }
 
 template <class T>

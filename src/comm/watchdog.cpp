@@ -6,12 +6,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/helper_thread.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/comm/communicator.hpp"
 
 namespace lockstep {
 
@@ -277,15 +277,9 @@ void Watchdog::end_by_force(int exit_code) {
 
 std::vector<RankSeen> Watchdog::own_node() const {
   std::vector<RankSeen> seen;
-  const std::int64_t now = monotonic_ns();
   for (int r = 0; r < s_.node_size; ++r) {
-    RankSeen rank{};
-    rank.identity = s_.boards[r].identity.load();
-    rank.at = s_.boards[r].whereabouts.load();
-    rank.age_s = 1e-9 * static_cast<double>(now - rank.at.since_ns);
-    rank.process = visible_[r] ? process_state(rank.identity.pid, rank.identity.started) : Process::unknown;
-    rank.answered = true;
-    seen.push_back(rank);
+    RankSeen& rank = seen.emplace_back(seen_on(s_.boards[r], Process::unknown));
+    if (visible_[r]) rank.process = process_state(rank.identity.pid, rank.identity.started);
   }
   return seen;
 }
@@ -364,20 +358,14 @@ void Watchdog::serve() {
       case kLook:
         send(status.MPI_SOURCE, kReply, std::as_bytes(std::span<const RankSeen>(own_node())));
         break;
-      case kReply: {
-        std::vector<RankSeen> seen(bytes.size() / sizeof(RankSeen));
-        std::memcpy(static_cast<void*>(seen.data()), bytes.data(), seen.size() * sizeof(RankSeen));
-        replies_.insert(replies_.end(), seen.begin(), seen.end());
+      case kReply:
+        for (const RankSeen& seen : values_of<RankSeen>(bytes)) replies_.push_back(seen);
         break;
-      }
-      case kAlarm: {
+      case kAlarm:
         s_.board->ending = 1;
         send(status.MPI_SOURCE, kTaken, {});
-        Alarm alarm;
-        std::memcpy(&alarm, bytes.data(), sizeof alarm);
-        raise(alarm);
+        raise(values_of<Alarm>(bytes).at(0));
         break;
-      }
       case kTaken:
         taken_ = true;
         break;

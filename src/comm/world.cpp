@@ -30,9 +30,7 @@ namespace {
 constexpr std::size_t kNodeReduceBytes = std::size_t{16} << 20;  // limit of node memory for the slots of all its ranks
 
 std::string short_host() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  const std::string full = name;
+  const std::string full = host_name();
   return full.substr(0, full.find('.'));
 }
 

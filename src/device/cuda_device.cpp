@@ -8,8 +8,11 @@
 
 #include "lockstep/base/text.hpp"
 #include "lockstep/device/cuda_check.hpp"
+#include "lockstep/device/event.hpp"
 
-namespace lockstep::gpu {
+namespace lockstep {
+
+using gpu::check;
 
 namespace {
 /// Throws if work that the host waits for has failed.
@@ -19,16 +22,23 @@ void check_wait(cudaError_t status) {
   check(status, "waiting for the GPU",
         fault ? ", a kernel failed (LOCKSTEP_CUDA_SYNC=1 with --graphs off names it)" : "");
 }
+
+cudaDeviceProp properties_of(int index) {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, index), "describing cuda:", index);
+  return properties;
+}
+cudaEvent_t native(const auto& event) { return static_cast<cudaEvent_t>(event.get()); }
 }  // namespace
 
-int count() {
+int gpu_count() {
   int found = 0;
   const cudaError_t status = cudaGetDeviceCount(&found);
-  if (status != cudaSuccess) cudaGetLastError();  // clears it; why_none() tells
+  if (status != cudaSuccess) cudaGetLastError();  // clears it; why_no_gpu() tells
   return status == cudaSuccess ? found : 0;
 }
 
-std::string why_none() {
+std::string why_no_gpu() {
   int found = 0, driver = 0, runtime = 0;
   const cudaError_t status = cudaGetDeviceCount(&found);
   cudaGetLastError();
@@ -44,48 +54,79 @@ std::string why_none() {
   return join(cudaGetErrorString(status), " (", cudaGetErrorName(status), "): check nvidia-smi");
 }
 
-std::string describe(int index) {
-  cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, index), "describing cuda:", index);
+std::string describe_gpu(int index) {
+  const cudaDeviceProp properties = properties_of(index);
   return join(properties.name, ", compute capability ", properties.major, ".", properties.minor, ", ",
               human_bytes(properties.totalGlobalMem));
 }
 
-std::string address(int index) {
+std::string gpu_address(int index) {
   char text[32] = "";
   check(cudaDeviceGetPCIBusId(text, sizeof text, index), "reading the PCI address of cuda:", index);
   return text;
 }
 
-std::string uuid(int index) {
-  cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, index), "describing cuda:", index);
+std::string gpu_uuid(int index) {
   std::string text;
-  for (const char byte : properties.uuid.bytes) {
+  for (const char byte : properties_of(index).uuid.bytes) {
     constexpr const char* kDigits = "0123456789abcdef";
     text += {kDigits[static_cast<unsigned char>(byte) >> 4], kDigits[byte & 15]};
   }
   return text;
 }
 
-int current() {
-  int device = 0;
-  check(cudaGetDevice(&device), "asking for the current GPU");
-  return device;
+Device current_gpu() {
+  require_usage(gpu_count() > 0, "using a GPU: ", why_no_gpu());
+  Device found{DeviceKind::cuda, 0};
+  check(cudaGetDevice(&found.index), "asking for the current GPU");
+  return found;
 }
-void make_current(int device) {
-  require_usage(device >= 0 && device < count(), "using cuda:", device, ": this process sees ", count(), " GPUs");
-  check(cudaSetDevice(device), "using cuda:", device);
+
+CurrentGpu::CurrentGpu(Device gpu) : before_(current_gpu().index) {
+  require_usage(gpu.index >= 0 && gpu.index < gpu_count(), "using cuda:", gpu.index, ": this process sees ",
+                gpu_count(), " GPUs");
+  check(cudaSetDevice(gpu.index), "using cuda:", gpu.index);
 }
-void restore_current(int device) { cudaSetDevice(device); }
+CurrentGpu::~CurrentGpu() { cudaSetDevice(before_); }
+
+Event::Event(Device device, Kind kind) {
+  require(device.is_cuda(), "creating an event of ", name(device), ": only GPUs have events");
+  check(cudaSetDevice(device.index), "using cuda:", device.index);
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, kind == Kind::time ? 0U : unsigned{cudaEventDisableTiming}),
+        "creating an event on cuda:", device.index);
+  event_.reset(event);
+}
+void Event::Destroy::operator()(void* event) const { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+void Event::record(const Stream& stream) const {
+  check(cudaEventRecord(native(event_), static_cast<cudaStream_t>(stream.native())), "recording an event");
+}
+bool Event::passed() const {
+  const cudaError_t state = cudaEventQuery(native(event_));
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();  // no error, but the next launch would report it
+    return false;
+  }
+  check_wait(state);
+  return true;
+}
+void Event::wait() const { check_wait(cudaEventSynchronize(native(event_))); }
+double Event::seconds_since(const Event& earlier) const {
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, native(earlier.event_), native(event_)), "reading the time between two events");
+  return 1e-3 * static_cast<double>(ms);
+}
+
+namespace gpu {
 
 void* main_stream(int device) {
   static std::mutex mutex;
   static std::vector<cudaStream_t> streams;  // never destroyed: the driver may shut down before static objects
   const std::lock_guard lock(mutex);
-  if (streams.empty()) streams.resize(static_cast<std::size_t>(count()));
+  if (streams.empty()) streams.resize(static_cast<std::size_t>(gpu_count()));
   require(device >= 0 && device < static_cast<int>(streams.size()), "using cuda:", device, ": this process sees ",
-          streams.size(), " GPUs", streams.empty() ? "; " + why_none() : "", "; check --gpu-ids, or use --device cpu");
+          streams.size(), " GPUs", streams.empty() ? "; " + why_no_gpu() : "",
+          "; check --gpu-ids, or use --device cpu");
   check(cudaSetDevice(device), "using cuda:", device);
   cudaStream_t& stream = streams[static_cast<std::size_t>(device)];
   if (stream == nullptr)
@@ -148,32 +189,6 @@ bool is_gpu_memory(const void* p) {
 void free(std::byte* memory) { cudaFree(memory); }
 void free_pinned(std::byte* memory) { cudaFreeHost(memory); }
 
-void* make_event(int device, bool timed) {
-  check(cudaSetDevice(device), "using cuda:", device);
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, timed ? 0U : unsigned{cudaEventDisableTiming}),
-        "creating an event on cuda:", device);
-  return event;
-}
-void destroy_event(void* event) { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
-void record_event(void* event, void* stream) {
-  check(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)), "recording an event");
-}
-bool event_passed(void* event) {
-  const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event));
-  if (state == cudaErrorNotReady) {
-    cudaGetLastError();  // no error, but the next launch would report it
-    return false;
-  }
-  check_wait(state);
-  return true;
-}
-void wait_for_event(void* event) { check_wait(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); }
-double seconds_between(void* first, void* last) {
-  float ms = 0;
-  check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(first), static_cast<cudaEvent_t>(last)),
-        "reading the time between two events");
-  return 1e-3 * static_cast<double>(ms);
-}
+}  // namespace gpu
 
-}  // namespace lockstep::gpu
+}  // namespace lockstep

@@ -9,8 +9,6 @@
 #include <memory>
 #include <mutex>
 
-#include "cuda_device.hpp"
-
 namespace lockstep::gpu {
 
 namespace {
@@ -119,9 +117,10 @@ int resident_blocks(const Stream& stream, const void* kernel, int threads, std::
   return blocks * attribute(stream, cudaDevAttrMultiProcessorCount);
 }
 
-void try_out(const Stream& stream) {
-  launch(stream, {}, empty_kernel);
-  synchronize(stream.native());
-}
-
 }  // namespace lockstep::gpu
+
+void lockstep::require_usable(Device device) {
+  const Stream stream(device);
+  gpu::launch(stream, {}, gpu::empty_kernel);
+  stream.synchronize();
+}

@@ -1,12 +1,12 @@
 #include <nvtx3/nvToolsExt.h>
 
-#include "cuda_device.hpp"
 #include "lockstep/base/profile.hpp"
+#include "lockstep/device/gpu_tools.hpp"
 
-namespace lockstep::gpu {
+namespace lockstep {
 
-void mirror_spans() {
+void show_spans_to_gpu_tools() {
   profile::set_mirror([](const char* name) { nvtxRangePushA(name); }, [] { nvtxRangePop(); });
 }
 
-}  // namespace lockstep::gpu
+}  // namespace lockstep

@@ -14,8 +14,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/device/discard.hpp"
-#include "lockstep/device/gpu_tools.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "lockstep/device/host_memory.hpp"
 
@@ -67,39 +65,6 @@ std::string name(Device device) { return device.is_cuda() ? join("cuda:", device
 
 bool built_with_cuda() { return kHasCuda; }
 
-int gpu_count() {
-  if constexpr (kHasCuda) return gpu::count();
-  return 0;
-}
-
-std::string why_no_gpu() {
-  if constexpr (kHasCuda) return gpu::why_none();
-  return "this program was built without CUDA; use 'make cuda'";
-}
-
-void require_usable(Device device) {
-  if constexpr (kHasCuda) gpu::try_out(Stream(device));
-}
-
-std::string describe_gpu(int index) {
-  if constexpr (kHasCuda) return gpu::describe(index);
-  throw Error(Fault::internal, join("describing cuda:", index, ": this build has no CUDA"));
-}
-
-void show_spans_to_gpu_tools() {
-  if constexpr (kHasCuda) gpu::mirror_spans();
-}
-
-std::string gpu_address(int index) {
-  if constexpr (kHasCuda) return gpu::address(index);
-  throw Error(Fault::internal, join("reading the PCI address of cuda:", index, ": this build has no CUDA"));
-}
-
-std::string gpu_uuid(int index) {
-  if constexpr (kHasCuda) return gpu::uuid(index);
-  throw Error(Fault::internal, join("reading the UUID of cuda:", index, ": this build has no CUDA"));
-}
-
 const char* name(MemoryUse use) {
   constexpr const char* kNames[kMemoryUses] = {"parameters", "gradients", "optimizer", "activations",
                                                "data",       "workspace", "other"};
@@ -137,20 +102,6 @@ Stream::Stream(Device device) : device_(device) {
   if (!device.is_cuda()) return;
   require(kHasCuda, "using ", name(device), ": this build has no CUDA; use --device cpu");
   if constexpr (kHasCuda) native_ = gpu::main_stream(device.index);
-}
-
-Device current_gpu() {
-  require_usage(gpu_count() > 0, "using a GPU: ", why_no_gpu());
-  Device found{DeviceKind::cuda, 0};
-  if constexpr (kHasCuda) found.index = gpu::current();
-  return found;
-}
-
-CurrentGpu::CurrentGpu(Device gpu) : before_(current_gpu().index) {
-  if constexpr (kHasCuda) gpu::make_current(gpu.index);
-}
-CurrentGpu::~CurrentGpu() {
-  if constexpr (kHasCuda) gpu::restore_current(before_);
 }
 
 void Stream::synchronize() const {

@@ -1,3 +1,4 @@
+#include "lockstep/base/hash.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/doctor/communication_check.hpp"
 #include "support/mpi_main.hpp"
@@ -28,13 +29,7 @@ std::vector<float> fractions(int rank, std::size_t count) {
 }
 
 std::uint64_t bits_differ(std::span<const float> values) {
-  std::uint64_t high = 1469598103934665603ull;
-  for (const float v : values) {
-    std::uint32_t bits;
-    std::memcpy(&bits, &v, sizeof bits);
-    high = (high ^ bits) * 1099511628211ull;
-  }
-  std::uint64_t low = ~high;
+  std::uint64_t high = hash64(values.data(), values.size_bytes()), low = ~high;
   comm().all_reduce(std::span(&high, 1), ReduceOp::max, "hash");
   comm().all_reduce(std::span(&low, 1), ReduceOp::max, "hash");
   return high ^ ~low;

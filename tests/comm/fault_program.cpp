@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/launch.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/comm/gpu_reduce.hpp"
 #include "lockstep/comm/world.hpp"
@@ -97,12 +98,6 @@ int job(World& world, const std::string& fault, int guilty) {
 }
 }  // namespace
 
-/// The rank that mpirun gave this process; -1: none.
-int launched_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
-    if (const char* rank = std::getenv(name); rank != nullptr) return std::atoi(rank);
-  return -1;
-}
 bool hangs_at_end = false, dies_in_abort = false;
 
 extern "C" int PMPI_Finalize();

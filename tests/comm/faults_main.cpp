@@ -18,81 +18,59 @@ Job run(int ranks, const std::string& fault, int guilty, Ranks kind = Ranks::pro
   MESSAGE(fault, " by rank ", guilty, " of ", ranks, ": ended after ", job.seconds, " s with ", job.code);
   return job;
 }
+
+constexpr const char* kSum = "all_reduce sum of 100 f32 'gradient' of train, step 5";
+
+/// A job that ends because of a fault.
+struct Failing {
+  int ranks;
+  std::string fault;
+  int guilty, code;  ///< the exit code; -1: any that says that it failed
+  Words once, says;  ///< texts of its output
+  Ranks kind = Ranks::processes;
+};
+void check(const std::vector<Failing>& jobs) {
+  for (const Failing& j : jobs) {
+    const Job o = run(j.ranks, j.fault, j.guilty, j.kind);
+    CAPTURE(j.fault);
+    j.code < 0 ? o.check_failed() : o.check_ended(j.code);
+    for (const std::string& text : j.once) o.check_says_once(text);
+    for (const std::string& text : j.says) o.check_says(text);
+    o.check_lacks("the job is done");
+  }
+}
 }  // namespace
 
 TEST_SUITE("comm.faults") {
-  TEST_CASE("a stopped rank is named with host, step and collective, and the job ends") {
-    const Job o = run(3, "stop", 1);
-    o.check_ended(1);
-    o.check_says_once("no progress for", "STOPPED");
-    o.check_says("2 of 3 ranks wait in collective", "all_reduce sum of 100 f32 'gradient' of train, step 5", "rank 1 (",
-                 "is stopped by a signal");
-    o.check_lacks("the job is done");
+  TEST_CASE("a rank that stops, is late, returns or skips a collective is named with host, step and collective") {
+    const Words progress = {"no progress for"}, stopped = {"no progress for", "STOPPED"};
+    check({{3, "stop", 1, 1, stopped, {"2 of 3 ranks wait in collective", kSum, "rank 1 (", "is stopped by a signal"}},
+           {2, "stop", 0, 1, stopped, {"1 of 2 ranks wait", "rank 0 ("}},
+           {2, "late", 1, 1, progress, {"is late: it has been in train, step 5, for", "has not reached #"}},
+           {3, "leave", 2, 1, {}, {"rank 2 (", "calls barrier", "calls all_reduce sum of 100 f32"}},
+           {2, "skip", 1, 1, {}, {"rank 1 (", "calls barrier", "calls all_reduce sum of 100 f32"}}});
+    for (const char* fault : {"late", "leave"})
+      check({{3, fault, 1, 1, progress, {"2 of 3 ranks wait in collective", kSum, "rank 1 ("}, Ranks::threads}});
   }
 
-  TEST_CASE("a stopped rank 0 is also named") {
-    const Job o = run(2, "stop", 0);
-    o.check_ended(1);
-    o.check_says_once("no progress for", "STOPPED");
-    o.check_says("1 of 2 ranks wait", "rank 0 (");
+  TEST_CASE("ranks that call different collectives are named at once") {
+    const std::string sum = "all_reduce sum of 100 f32 'gradient' in step ";
+    const Words mismatch = {"the ranks' collectives do not match"}, counts = {"'gradient'", "100", "101", "rank 1 ("};
+    check({{2, "skip-checked", 1, 1, mismatch, {sum + "5", sum + "6"}},
+           {3, "count", 1, 1, {"error ["}, counts},
+           {3, "count-checked", 1, 1, {"error ["}, counts},
+           {2, "count", 1, 1, mismatch, {"all_reduce sum of 101 f32 'gradient'"}, Ranks::threads}});
   }
 
-  TEST_CASE("a rank busy elsewhere is named with its phase") {
-    const Job o = run(2, "late", 1);
-    o.check_ended(1);
-    o.check_says_once("no progress for");
-    o.check_says("is late: it has been in train, step 5, for", "has not reached #");
-  }
-
-  TEST_CASE("a killed rank ends the job") {
-    const Job o = run(3, "kill", 2);
-    o.check_failed();
-    // Either mpirun or the watchdog reports it.
-    CAPTURE(o.output);
-    CHECK((contains(o.output, "signal 9") || contains(o.output, "rank 2 has died")));
-    o.check_lacks("the job is done");
-  }
-
-  TEST_CASE("a rank that exits without a message ends the job") {
-    const Job o = run(2, "exit", 1);
-    o.check_failed();
-    o.check_lacks("the job is done");
-  }
-
-  TEST_CASE("a rank that returns early is named with its own collective") {
-    const Job o = run(3, "leave", 2);
-    o.check_ended(1);
-    o.check_says("rank 2 (", "calls barrier", "calls all_reduce sum of 100 f32");
-  }
-
-  TEST_CASE("a rank that skips a collective is named when it reaches the end") {
-    const Job o = run(2, "skip", 1);
-    o.check_ended(1);
-    o.check_says("rank 1 (", "calls barrier", "calls all_reduce sum of 100 f32");
-  }
-
-  TEST_CASE("in debug mode a rank that skips a collective is named at once, with both steps") {
-    const Job o = run(2, "skip-checked", 1);
-    o.check_ended(1);
-    o.check_says_once("the ranks' collectives do not match");
-    o.check_says("all_reduce sum of 100 f32 'gradient' in step 5", "all_reduce sum of 100 f32 'gradient' in step 6");
-  }
-
-  TEST_CASE("a different count is an error that names both ranks, with and without debug mode") {
-    for (const char* fault : {"count", "count-checked"}) {
-      CAPTURE(fault);
-      const Job o = run(3, fault, 1);
-      o.check_ended(1);
-      o.check_says_once("error [");
-      o.check_says("'gradient'", "100", "101", "rank 1 (");
-    }
-  }
-
-  TEST_CASE("an error on one rank ends the job with its message and exit code") {
-    const Job o = run(3, "throw", 1);
-    o.check_ended(3);
-    o.check_says_once("reading 'x.h5': checksum does not match");
-    o.check_says("error [rank 1/3");
+  TEST_CASE("an error of one rank or of all ends the job with one message and its exit code") {
+    const std::string one = "reading 'x.h5': checksum does not match";
+    check({{3, "throw", 1, 3, {one}, {"error [rank 1/3"}},
+           {3, "all-throw", 0, 1, {"the loss is not finite"}, {}},
+           {3, "together", 2, 3, {"opening 'y.h5': no such file"}, {}},
+           {2, "exit", 1, -1, {}, {}},
+           {3, "throw", 1, 3, {"error"}, {"error [rank 1/3, ", one}, Ranks::threads},
+           {3, "all-throw", 2, 1, {"error"}, {}, Ranks::threads},
+           {3, "together", 2, 3, {"error"}, {}, Ranks::threads}});
   }
 
   TEST_CASE("a rank that has said why it aborts is not called dead as well") {
@@ -103,10 +81,13 @@ TEST_SUITE("comm.faults") {
     o.check_lacks("has died");
   }
 
-  TEST_CASE("the same error on all ranks is printed once") {
-    const Job o = run(3, "all-throw", 0);
-    o.check_ended(1);
-    o.check_says_once("the loss is not finite");
+  TEST_CASE("a killed rank ends the job") {
+    const Job o = run(3, "kill", 2);
+    o.check_failed();
+    // Either mpirun or the watchdog reports it.
+    CAPTURE(o.output);
+    CHECK((contains(o.output, "signal 9") || contains(o.output, "rank 2 has died")));
+    o.check_lacks("the job is done");
   }
 
   TEST_CASE("a rank that never starts, or never ends, is not waited for without end") {
@@ -145,12 +126,6 @@ TEST_SUITE("comm.faults") {
     }
   }
 
-  TEST_CASE("an error that all ranks throw is printed once and sets the exit code") {
-    const Job o = run(3, "together", 2);
-    o.check_ended(3);
-    o.check_says_once("opening 'y.h5': no such file");
-  }
-
 #ifdef LOCKSTEP_TEST_STAND_IN
   TEST_CASE("a rank that skips a sum between GPUs aborts NCCL; the message names rank, host, step and sum") {
     for (const int guilty : {0, 1}) {
@@ -164,10 +139,12 @@ TEST_SUITE("comm.faults") {
 #endif
 
   TEST_CASE("a suspended job continues, even after a pause longer than the deadline") {
-    const Job o = run(3, "suspend", 1);
-    o.check_ended(0);
-    o.check_says("the job is done");
-    CHECK(o.seconds > 3);
+    for (const Ranks kind : {Ranks::processes, Ranks::threads}) {
+      const Job o = kind == Ranks::threads ? run(2, "suspend", 0, kind) : run(3, "suspend", 1);
+      o.check_ended(0);
+      o.check_says("the job is done");
+      CHECK(o.seconds > 3);
+    }
   }
 
   TEST_CASE("one rank warns of a long wait before the deadline, and says when it ends") {
@@ -188,42 +165,5 @@ TEST_SUITE("comm.faults") {
     o.check_ended(0);
     o.check_says("the job is done");
     CHECK(o.seconds > 4);
-  }
-
-  TEST_CASE("threads as ranks: one failing rank ends the process with its message and exit code") {
-    const Job o = run(3, "throw", 1, Ranks::threads);
-    o.check_ended(3);
-    o.check_says_once("error");
-    o.check_says("error [rank 1/3, ", "reading 'x.h5': checksum does not match");
-    o.check_lacks("the job is done");
-  }
-
-  TEST_CASE("threads as ranks: if all fail, or one inside together(), one message is printed") {
-    for (const char* fault : {"all-throw", "together"}) {
-      const Job o = run(3, fault, 2, Ranks::threads);
-      o.check_ended(std::string(fault) == "together" ? 3 : 1);
-      o.check_says_once("error");
-    }
-  }
-
-  TEST_CASE("threads as ranks: a rank that is late or has returned is named after the deadline") {
-    for (const char* fault : {"late", "leave"}) {
-      const Job o = run(3, fault, 1, Ranks::threads);
-      o.check_ended(1);
-      o.check_says_once("no progress for");
-      o.check_says("2 of 3 ranks wait in collective", "all_reduce sum of 100 f32 'gradient' of train, step 5",
-                   "rank 1 (");
-      o.check_lacks("the job is done");
-    }
-  }
-
-  TEST_CASE("threads as ranks: a different count is found without debug mode, and a suspended process continues") {
-    const Job o = run(2, "count", 1, Ranks::threads);
-    o.check_ended(1);
-    o.check_says_once("the ranks' collectives do not match");
-    o.check_says("all_reduce sum of 101 f32 'gradient'");
-    const Job suspended = run(2, "suspend", 0, Ranks::threads);
-    suspended.check_ended(0);
-    suspended.check_says("the job is done");
   }
 }

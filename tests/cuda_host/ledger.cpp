@@ -13,6 +13,7 @@
 
 #include "block_runner.hpp"
 #include "error.hpp"
+#include "lockstep/base/error.hpp"
 #include "memory.hpp"
 #include "symbols.hpp"
 #include "watch.hpp"
@@ -270,6 +271,12 @@ void count_tensor_flops(double flops) {
   if (counting) counting->launch.tensor_flops += flops;
 }
 
+}  // namespace cuda_host
+
+namespace lockstep {
+
+using cuda_host::kept;
+
 std::string why_no_ledger() {
 #ifdef CUDA_HOST_COUNTS_ACCESSES
   return {};
@@ -279,16 +286,18 @@ std::string why_no_ledger() {
 }
 
 void start_ledger() {
+  const std::string why = why_no_ledger();
+  require(why.empty(), "keeping a ledger of GPU work: ", why);
   try {
-    kept = std::make_unique<Kept>();
-  } catch (const Failure& failure) {
-    throw std::runtime_error(failure.message);
+    kept = std::make_unique<cuda_host::Kept>();
+  } catch (const cuda_host::Failure& failure) {
+    throw Error(Fault::internal, failure.message);
   }
-  ledger_open = true;
+  cuda_host::ledger_open = true;
 }
 
 Ledger finish_ledger() {
-  ledger_open = false;
+  cuda_host::ledger_open = false;
   Ledger ledger = std::move(kept->total);
   for (auto& [key, e] : kept->entries) {
     e.longest /= static_cast<double>(e.launches);
@@ -299,4 +308,4 @@ Ledger finish_ledger() {
   return ledger;
 }
 
-}  // namespace cuda_host
+}  // namespace lockstep

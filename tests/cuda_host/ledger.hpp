@@ -5,11 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "cuda_host/ledger.h"
 #include "cuda_runtime.h"
 #include "ordering.hpp"
 
-/// Counts work as it runs, for cuda_host/ledger.h. Code of kernels is compiled with calls to the functions of
+/// Counts work as it runs, for lockstep/device/ledger.hpp. Code of kernels is compiled with calls to the functions of
 /// accesses.cpp before each load and store (GCC's -fsanitize=thread, without its library), so kernels need
 /// no special pointers.
 namespace cuda_host {

@@ -64,30 +64,30 @@ Tile<T> fastest_tile() {
   return tile_anywhere<T>;
 }
 
-template <class T, class Storage>
-void load(const MatrixView& from, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns, T* to,
-          std::int64_t to_row, std::int64_t to_column) {
-  const auto* data = static_cast<const Storage*>(from.data) + row * from.row_stride + column * from.column_stride;
-  for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j)
-      to[i * to_row + j * to_column] = static_cast<T>(data[i * from.row_stride + j * from.column_stride]);
+/// The elements of a matrix from a row and a column on, in its storage type.
+void visit(const MatrixView& matrix, std::int64_t row, std::int64_t column, auto&& f) {
+  const std::int64_t at = row * matrix.row_stride + column * matrix.column_stride;
+  switch (matrix.type) {
+    case CUDA_R_32F:
+      return f(static_cast<float*>(matrix.data) + at);
+    case CUDA_R_64F:
+      return f(static_cast<double*>(matrix.data) + at);
+    case CUDA_R_16BF:
+      return f(static_cast<__nv_bfloat16*>(matrix.data) + at);
+    case CUDA_R_16F:
+      return f(static_cast<__half*>(matrix.data) + at);
+    default:
+      throw Failure{cudaErrorNotSupported, text("a matrix of data type ", matrix.type)};
+  }
 }
 template <class T>
 void load(const MatrixView& from, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns, T* to,
           std::int64_t to_row, std::int64_t to_column) {
-  const auto all = [&]<class Storage>() { load<T, Storage>(from, row, column, rows, columns, to, to_row, to_column); };
-  switch (from.type) {
-    case CUDA_R_32F:
-      return all.template operator()<float>();
-    case CUDA_R_64F:
-      return all.template operator()<double>();
-    case CUDA_R_16BF:
-      return all.template operator()<__nv_bfloat16>();
-    case CUDA_R_16F:
-      return all.template operator()<__half>();
-    default:
-      throw Failure{cudaErrorNotSupported, text("a matrix of data type ", from.type)};
-  }
+  visit(from, row, column, [&](const auto* data) {
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; ++j)
+        to[i * to_row + j * to_column] = static_cast<T>(data[i * from.row_stride + j * from.column_stride]);
+  });
 }
 template <class T>
 T load(const void* data, cudaDataType_t type, std::int64_t at) {
@@ -96,23 +96,7 @@ T load(const void* data, cudaDataType_t type, std::int64_t at) {
   return value;
 }
 void store(const MatrixView& to, std::int64_t row, std::int64_t column, auto value) {
-  const std::int64_t at = row * to.row_stride + column * to.column_stride;
-  switch (to.type) {
-    case CUDA_R_32F:
-      static_cast<float*>(to.data)[at] = static_cast<float>(value);
-      return;
-    case CUDA_R_64F:
-      static_cast<double*>(to.data)[at] = value;
-      return;
-    case CUDA_R_16BF:
-      static_cast<__nv_bfloat16*>(to.data)[at] = __nv_bfloat16(static_cast<float>(value));
-      return;
-    case CUDA_R_16F:
-      static_cast<__half*>(to.data)[at] = __half(static_cast<float>(value));
-      return;
-    default:
-      throw Failure{cudaErrorNotSupported, text("a matrix of data type ", to.type)};
-  }
+  visit(to, row, column, [&]<class Storage>(Storage* data) { *data = static_cast<Storage>(value); });
 }
 
 /// Rounds packed operands to TF32, ties to even.
@@ -157,7 +141,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Matr
       const std::int64_t tile_begin = i / kRows * kRows * n_round + j / kColumns<T> * kColumns<T> * kRows;
       T value = alpha * sums[tile_begin + i % kRows * kColumns<T> + j % kColumns<T>];
       if (beta != 0) value += beta * load<T>(c.data, c.type, i * c.row_stride + j * c.column_stride);
-      store<T>(d, i, j, value + shift);
+      store(d, i, j, value + shift);
     }
   }
 }

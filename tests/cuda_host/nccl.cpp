@@ -19,7 +19,6 @@
 
 #include "error.hpp"
 #include "memory.hpp"
-#include "nccl_pipes.hpp"
 #include "streams.hpp"
 
 using namespace cuda_host;
@@ -28,49 +27,53 @@ namespace {
 
 std::size_t size_of(ncclDataType_t type) { return type == ncclUint8 ? 1 : type == ncclFloat ? 4 : 8; }
 
-/// out_i = sum over ranks, in the order of ranks.
+/// out_i = sum over ranks, in the order of ranks, of vectors of this length one after another.
 template <class T>
-void sum(std::byte* out, const std::vector<const std::byte*>& from, std::size_t count) {
+void sum(std::byte* out, const std::byte* from, int ranks, std::size_t count) {
+  const auto* values = reinterpret_cast<const T*>(from);
   for (std::size_t i = 0; i < count; ++i) {
     T total = 0;
-    for (const std::byte* values : from) {
-      T value;
-      std::memcpy(&value, values + i * sizeof(T), sizeof value);
-      total += value;
-    }
-    std::memcpy(out + i * sizeof(T), &total, sizeof total);
+    for (int r = 0; r < ranks; ++r) total += values[static_cast<std::size_t>(r) * count + i];
+    reinterpret_cast<T*>(out)[i] = total;
   }
 }
 
 constexpr int kMostRanks = 16;
-constexpr std::size_t kPieceBytes = 256 << 10;
 
-enum class Collective : std::uint32_t { all_reduce, all_gather };
-constexpr const char* kNames[] = {"ncclAllReduce", "ncclAllGather"};
+enum class Kind : std::uint32_t { all_reduce, all_gather, message };
+constexpr const char* kNames[] = {"ncclAllReduce", "ncclAllGather", "ncclSend or ncclRecv"};
 
-/// The arguments of a collective, which all ranks must agree on.
+/// The arguments of a call, which all ranks must agree on.
 struct Call {
-  Collective collective;
+  Kind kind;
   ncclDataType_t type;
   std::uint64_t count;
   bool captured;  ///< NCCL: a collective property
   bool operator==(const Call&) const = default;
 };
 std::string describe(const Call& call) {
-  return text(kNames[static_cast<int>(call.collective)], " of ", call.count, " elements of type ", call.type,
+  return text(kNames[static_cast<int>(call.kind)], " of ", call.count, " elements of type ", call.type,
               call.captured ? ", in a graph" : "");
 }
 
-/// Memory shared by the ranks of a communicator. A rank writes one piece of its data, advances its phase, and reads the
-/// others' pieces once all have reached that phase. Pieces alternate between two slots: a rank that writes a slot again
-/// knows from the others' phases that they have read its first contents.
+/// The channel from one rank to another. A message is sent piece by piece. Room for two: a rank can begin a collective
+/// before the others have read its part of the one before.
+struct Pipe {
+  static constexpr std::size_t kPieces = 2, kBytes = 128 << 10;
+  struct Piece {
+    Call call;
+    alignas(64) std::byte bytes[kBytes];
+  };
+  alignas(64) std::atomic<std::uint64_t> written;  ///< pieces, by the sender
+  alignas(64) std::atomic<std::uint64_t> read;     ///< pieces, by the receiver
+  Piece pieces[kPieces];
+};
+
+/// Memory shared by the ranks of a communicator, initially zero.
 struct Shared {
   struct Rank {
-    alignas(64) std::atomic<std::uint64_t> phase;
-    Call calls[2];  // of the pieces
     int device;
     char host[64];
-    alignas(64) std::byte pieces[2][kPieceBytes];
   };
   std::atomic<int> joined;
   Rank ranks[kMostRanks];
@@ -120,27 +123,9 @@ class Comm {
   bool everyone_here() const { return shared_->joined.load() >= ranks_; }
   Pipe& pipe(int from, int to) const { return shared_->pipes[from][to]; }
 
-  void begin_piece(const Call& call, const std::byte* data, std::size_t size) {
-    own().calls[phase_ % 2] = call;
-    std::memcpy(own().pieces[phase_ % 2], data, size);
-    own().phase.store(++phase_, std::memory_order_release);
-  }
-  bool piece_has_come() const {
-    for (int rank = 0; rank < ranks_; ++rank)
-      if (shared_->ranks[rank].phase.load(std::memory_order_acquire) < phase_) return false;
-    return true;
-  }
-  std::vector<const std::byte*> pieces() const {
-    std::vector<const std::byte*> all;
-    for (int rank = 0; rank < ranks_; ++rank) all.push_back(shared_->ranks[rank].pieces[(phase_ - 1) % 2]);
-    return all;
-  }
-  void check_calls(const Call& mine) {
-    for (int rank = 0; rank < ranks_; ++rank) {
-      const Call& theirs = shared_->ranks[rank].calls[(phase_ - 1) % 2];
-      if (theirs != mine)
-        fail(text("rank ", rank_, " calls ", describe(mine), ", but rank ", rank, " calls ", describe(theirs)));
-    }
+  void check_call(int peer, const Call& mine, const Call& theirs) {
+    if (theirs != mine)
+      fail(text("rank ", rank_, " calls ", describe(mine), ", but rank ", peer, " calls ", describe(theirs)));
   }
 
  private:
@@ -158,57 +143,66 @@ class Comm {
   std::string name_;
   int ranks_, rank_, device_;
   Shared* shared_ = nullptr;
-  std::uint64_t phase_ = 0;
   std::atomic<bool> aborted_ = false;
   bool failed_ = false;
   std::string said_;
 };
 
-/// A collective in progress, processed piece by piece.
-class Running {
+/// One end of a message in transfer. An empty one is an empty piece, so that the ranks still compare their calls.
+class Transfer {
  public:
-  Running(std::shared_ptr<Comm> comm, const Call& call, const void* in, void* out)
-      : comm_(std::move(comm)),
-        call_(call),
-        in_(static_cast<const std::byte*>(in)),
-        out_(static_cast<std::byte*>(out)) {}
+  Transfer(Comm& comm, int peer, bool sends, const Call& call, std::byte* data)
+      : comm_(&comm), peer_(peer), sends_(sends), call_(call), data_(data), size_(call.count * size_of(call.type)) {}
+  bool is(const Comm& comm, int peer, bool sends) const { return comm_ == &comm && peer_ == peer && sends_ == sends; }
 
+  /// Transfers as much as possible without waiting. Returns whether the transfer is complete.
+  ///
+  /// errors   Failure if the two ranks differ in their calls
   bool go_on() {
-    if (comm_->aborted()) return true;
-    if (!comm_->everyone_here()) return false;
-    if (done_ == 0 && !begun_) comm_->check_devices();
-    const DeviceAccess access;
+    Pipe& pipe = sends_ ? comm_->pipe(comm_->rank(), peer_) : comm_->pipe(peer_, comm_->rank());
     while (!ended_) {
-      const std::size_t element = size_of(call_.type), count = std::min(kPieceBytes / element, call_.count - done_);
-      if (!begun_) comm_->begin_piece(call_, in_ + done_ * element, count * element);
-      begun_ = true;
-      if (!comm_->piece_has_come()) return false;
-      begun_ = false;
-      comm_->check_calls(call_);
-      take(count);
+      const std::uint64_t written = pipe.written.load(std::memory_order_acquire);
+      const std::uint64_t read = pipe.read.load(std::memory_order_acquire);
+      if (sends_ ? written - read == Pipe::kPieces : written == read) return false;
+      Pipe::Piece& piece = pipe.pieces[(sends_ ? written : read) % Pipe::kPieces];
+      const std::size_t count = std::min(Pipe::kBytes, size_ - done_);
+      if (sends_) {
+        piece.call = call_;
+        std::copy_n(data_ + done_, count, piece.bytes);
+        pipe.written.store(written + 1, std::memory_order_release);
+      } else {
+        comm_->check_call(peer_, call_, piece.call);
+        std::copy_n(piece.bytes, count, data_ + done_);
+        pipe.read.store(read + 1, std::memory_order_release);
+      }
       done_ += count;
-      ended_ = done_ == call_.count;  // an empty call is one empty piece, so that the ranks still compare their calls
+      ended_ = done_ == size_;
     }
     return true;
   }
 
  private:
-  void take(std::size_t count) {
-    const std::size_t element = size_of(call_.type);
-    const auto pieces = comm_->pieces();
-    if (call_.collective == Collective::all_reduce)
-      return (call_.type == ncclFloat ? sum<float> : sum<double>)(out_ + done_ * element, pieces, count);
-    for (std::size_t r = 0; r < pieces.size(); ++r)
-      std::memcpy(out_ + (r * call_.count + done_) * element, pieces[r], count * element);
-  }
-
-  std::shared_ptr<Comm> comm_;
+  Comm* comm_;
+  int peer_;
+  bool sends_;
   Call call_;
-  const std::byte* in_;
-  std::byte* out_;
-  std::size_t done_ = 0;  // elements
-  bool begun_ = false, ended_ = false;
+  std::byte* data_;
+  std::size_t size_, done_ = 0;
+  bool ended_ = false;
 };
+
+/// Progress of these transfers, and then of what follows them.
+Progress exchange(std::shared_ptr<Comm> comm, std::vector<Transfer> transfers, Work then) {
+  return [comm = std::move(comm), left = std::move(transfers), then = std::move(then)]() mutable {
+    if (comm->aborted()) return true;
+    if (!comm->everyone_here()) return false;
+    comm->check_devices();
+    const DeviceAccess access;
+    std::erase_if(left, [](Transfer& t) { return t.go_on(); });
+    if (left.empty()) then();
+    return left.empty();
+  };
+}
 
 thread_local std::string said_last;
 thread_local int groups = 0;
@@ -257,17 +251,9 @@ struct Asked {
 thread_local std::vector<Asked> asked;
 
 void begin_asked() {
-  for (Asked& a : std::exchange(asked, {})) {
-    submit_lasting(a.stream, std::move(a.uses), [comm = a.comm, transfers = std::move(a.transfers)] {
-      return [comm, left = transfers]() mutable {
-        if (comm->aborted()) return true;
-        if (!comm->everyone_here()) return false;
-        const DeviceAccess access;
-        std::erase_if(left, [](Transfer& t) { return t.go_on(); });
-        return left.empty();
-      };
-    });
-  }
+  for (Asked& a : std::exchange(asked, {}))
+    submit_lasting(a.stream, std::move(a.uses),
+                   [comm = a.comm, transfers = std::move(a.transfers)] { return exchange(comm, transfers, [] {}); });
 }
 
 ncclResult_t ask(bool sends, void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t handle,
@@ -282,34 +268,43 @@ ncclResult_t ask(bool sends, void* data, std::size_t count, ncclDataType_t type,
     auto at =
         std::find_if(asked.begin(), asked.end(), [&](const Asked& a) { return a.comm == comm && a.stream == stream; });
     if (at == asked.end()) at = asked.insert(at, {comm, stream, {}, {.name = "ncclSend and ncclRecv", .ranges = {}}});
-    Pipe& pipe = sends ? comm->pipe(comm->rank(), peer) : comm->pipe(peer, comm->rank());
     require(std::none_of(at->transfers.begin(), at->transfers.end(),
-                         [&](const Transfer& t) { return t.goes_through(pipe); }),
+                         [&](const Transfer& t) { return t.is(*comm, peer, sends); }),
             cudaErrorNotSupported, name, ": a second message between the same ranks in one group");
     if (size > 0) {
-      at->transfers.emplace_back(pipe, sends, static_cast<std::byte*>(data), size);
+      const Call call{Kind::message, ncclUint8, size, false};
+      at->transfers.emplace_back(*comm, peer, sends, call, static_cast<std::byte*>(data));
       at->uses.ranges.push_back({data, size, !sends});
     }
     if (groups == 0) begin_asked();
   });
 }
 
-ncclResult_t start(Collective collective, const void* in, void* out, std::size_t count, ncclDataType_t type,
-                   ncclComm_t handle, cudaStream_t stream) {
+ncclResult_t start(Kind kind, const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t handle,
+                   cudaStream_t stream) {
   return guarded_nccl([&] {
     const auto& comm = handle->comm;
-    const char* name = kNames[static_cast<int>(collective)];
+    const char* name = kNames[static_cast<int>(kind)];
     check_stream(name, *comm, stream);
-    const std::size_t in_size = count * size_of(type);
-    const std::size_t out_size =
-        in_size * (collective == Collective::all_gather ? static_cast<std::size_t>(comm->ranks()) : 1);
-    check_memory(name, *comm, "the input", in, in_size);
-    check_memory(name, *comm, "the output", out, out_size);
-    submit_lasting(stream, {.name = name, .ranges = {{in, in_size, false}, {out, out_size, true}}},
-                   [=, comm = comm, call = Call{collective, type, count, is_capturing(stream)}] {
-                     auto running = std::make_shared<Running>(comm, call, in, out);
-                     return [running] { return running->go_on(); };
-                   });
+    const std::size_t size = count * size_of(type), all = size * static_cast<std::size_t>(comm->ranks());
+    const bool sums = kind == Kind::all_reduce;
+    check_memory(name, *comm, "the input", in, size);
+    check_memory(name, *comm, "the output", out, sums ? size : all);
+    const auto begin = [=, comm = comm, call = Call{kind, type, count, is_capturing(stream)}] {
+      auto *mine = static_cast<std::byte*>(const_cast<void*>(in)), *to = static_cast<std::byte*>(out);
+      const auto own = std::make_shared<std::vector<std::byte>>(sums ? all : 0);
+      std::byte* gathered = sums ? own->data() : to;
+      std::vector<Transfer> transfers;
+      for (const bool sends : {true, false})  // sends first: a rank that finds another call has told all of its own
+        for (int r = 0; r < comm->ranks(); ++r)
+          if (r != comm->rank())
+            transfers.emplace_back(*comm, r, sends, call, sends ? mine : gathered + static_cast<std::size_t>(r) * size);
+      return exchange(comm, std::move(transfers), [=] {
+        std::memmove(gathered + static_cast<std::size_t>(comm->rank()) * size, mine, size);
+        if (sums) (type == ncclFloat ? sum<float> : sum<double>)(to, own->data(), comm->ranks(), count);
+      });
+    };
+    submit_lasting(stream, {.name = name, .ranges = {{in, size, false}, {out, sums ? size : all, true}}}, begin);
   });
 }
 
@@ -407,9 +402,9 @@ ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDat
     said_last = "the stand-in's ncclAllReduce only sums, ncclFloat or ncclDouble";
     return ncclInvalidArgument;
   }
-  return start(Collective::all_reduce, in, out, count, type, comm, stream);
+  return start(Kind::all_reduce, in, out, count, type, comm, stream);
 }
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
-  return start(Collective::all_gather, in, out, count, type, comm, stream);
+  return start(Kind::all_gather, in, out, count, type, comm, stream);
 }

@@ -1,6 +1,5 @@
 #include "support/event_reader.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string_view>
@@ -114,13 +113,9 @@ EventRecord decode(std::string_view message) {
   return event;
 }
 
-}  // namespace
-
-std::vector<EventRecord> read_events(const std::filesystem::path& path) {
-  const std::string content = read_text(path);
-  std::string_view bytes = content;
-  std::vector<EventRecord> events;
-  while (!bytes.empty()) {
+/// Adds the events of a file.
+void read_events(const std::string& content, std::vector<EventRecord>& events) {
+  for (std::string_view bytes = content; !bytes.empty();) {
     const std::string_view head = bytes.substr(0, 8);
     const auto length = take<std::uint64_t>(bytes);
     require(take<std::uint32_t>(bytes) == masked(head), "event file: wrong checksum of a length");
@@ -130,20 +125,15 @@ std::vector<EventRecord> read_events(const std::filesystem::path& path) {
     require(take<std::uint32_t>(bytes) == masked(message), "event file: wrong checksum of an event");
     events.push_back(decode(message));
   }
-  return events;
 }
 
+}  // namespace
+
 std::vector<EventRecord> read_event_directory(const std::filesystem::path& directory) {
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(directory))
-    if (entry.path().filename().string().find("tfevents") != std::string::npos) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  std::vector<EventRecord> all;
-  for (const auto& file : files) {
-    const auto events = read_events(file);
-    all.insert(all.end(), events.begin(), events.end());
-  }
-  return all;
+  std::vector<EventRecord> events;
+  for (const std::string& name : names_in(directory))
+    if (name.find("tfevents") != std::string::npos) read_events(read_text(directory / name), events);
+  return events;
 }
 
 }  // namespace lockstep::test

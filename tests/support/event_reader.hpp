@@ -19,10 +19,9 @@ struct EventRecord {
   std::map<std::string, std::string> texts;  ///< the same
 };
 
-/// Reads TFRecord frames and their protobuf messages. Written from the formats' descriptions, independently of the
-/// writer; the CRC is the bitwise definition. errors  Error: a wrong checksum, a truncated frame, an unknown wire type
-std::vector<EventRecord> read_events(const std::filesystem::path& path);
-/// Reads all event files of a directory, in the order of their names.
+/// Reads TFRecord frames and their protobuf messages of all event files of a directory, in the order of their names.
+/// Written from the formats' descriptions, independently of the writer; the CRC is the bitwise definition.
+/// errors  Error: a wrong checksum, a truncated frame, an unknown wire type
 std::vector<EventRecord> read_event_directory(const std::filesystem::path& directory);
 
 }  // namespace lockstep::test

@@ -18,11 +18,6 @@ namespace lockstep {
 /// that kernels use must live as long as the graph.
 class Graph {
  public:
-  Graph();
-  ~Graph();
-  Graph(Graph&&) noexcept;
-  Graph& operator=(Graph&&) noexcept;
-
   /// Captures the work that `enqueue` submits to the stream and replaces the previous capture. Returns false and holds
   /// no graph if `enqueue` throws or does something that a graph cannot contain, such as waiting for the stream or
   /// allocating; why() has the reason.

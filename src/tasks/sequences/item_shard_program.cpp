@@ -11,7 +11,7 @@
 
 #include "lockstep/base/profile.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
-#include "lockstep/device/discard.hpp"
+#include "lockstep/device/host_memory.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/embedding.hpp"
 #include "lockstep/ops/item_softmax.hpp"
