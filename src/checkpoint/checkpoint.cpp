@@ -9,21 +9,12 @@
 #include "lockstep/base/hash.hpp"
 #include "lockstep/checkpoint/checkpoint_copy.hpp"
 #include "lockstep/checkpoint/checkpoint_parts.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/seal.hpp"
 
 namespace lockstep {
 
 namespace {
-std::string file_defect(const std::filesystem::path& path) {
-  if (known_whole(path)) return "";
-  if (std::string defect = end_mark_defect(path); !defect.empty()) return defect;
-  std::string defect = checkpoint_contents_defect(path);
-  if (defect.empty()) note_whole(path);
-  return defect;
-}
-
 /// errors  Error: usage if the file is missing; data if it is not a whole checkpoint
 H5File open_verified(const std::filesystem::path& path) {
   require_usage(std::filesystem::exists(path), "opening checkpoint ", path, ": no such file");
@@ -38,16 +29,6 @@ H5File open_verified(const std::filesystem::path& path) {
                        : "");
   require_data(defect.empty(), "checkpoint ", path, " is refused: ", defect);
   return H5File::open(path);
-}
-
-void write_whole(const H5File& manifest, const std::filesystem::path& into) {
-  write_atomically(into, [&](const std::filesystem::path& temporary) {
-    H5File file = H5File::create(temporary);
-    assemble(manifest, file);
-    seal_contents(file);
-    file.close();
-    append_end_mark(temporary);
-  });
 }
 }  // namespace
 
@@ -83,11 +64,11 @@ void merge_checkpoint(const std::filesystem::path& manifest, const std::filesyst
   std::vector<std::filesystem::path> read = part_files(from);
   read.push_back(manifest);
   require_replaceable(into, FileKind::checkpoint, force, read);
-  write_whole(from, into);
+  write_sealed(into, {}, [&](H5File& file) { assemble(from, file); });
 }
 
 std::string checkpoint_defect(const std::filesystem::path& path) {
-  if (std::string defect = file_defect(path); !defect.empty()) return defect;
+  if (std::string defect = sealed_file_defect(path, checkpoint_contents_defect); !defect.empty()) return defect;
   try {
     const H5File file = H5File::open(path);
     return is_manifest(file) ? parts_defect(file) : "";

@@ -8,7 +8,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/disk_sync.hpp"
 #include "lockstep/io/seal.hpp"
 #include "lockstep/ops/isa.hpp"
@@ -125,8 +124,7 @@ void CheckpointCopy::take(const CheckpointParts& from, int part, int parts, bool
 
 void CheckpointCopy::write_file(const std::filesystem::path& path,
                                 const std::function<void(H5File&)>& write_arrays) const {
-  write_atomically(path, [&](const std::filesystem::path& temporary) {
-    H5File file = H5File::create(temporary);
+  write_sealed(path, waits_for_disk ? checkpoint_contents_defect : nullptr, [&](H5File& file) {
     for (const auto& [name, value] : attributes_) file.set_attribute("/", name, value);
     file.set_attribute("/", "written", utc_now());
     if (model_ != nullptr) {
@@ -145,14 +143,6 @@ void CheckpointCopy::write_file(const std::filesystem::path& path,
     if (ema_decay_) file.set_attribute("/ema", "decay", *ema_decay_);
     if (state_) write_state(file, *state_);
     file.write_text("/config", {config_});
-    seal_contents(file);
-    file.close();
-    append_end_mark(temporary);
-    if (!waits_for_disk) return;
-    // The checksums are of the values in memory. The contents of the disk must match them.
-    flush_to_disk(temporary);
-    const std::string defect = checkpoint_contents_defect(temporary);
-    require(defect.empty(), "writing ", path, ": the file does not read back: ", defect);
   });
   note_whole(path);
 }

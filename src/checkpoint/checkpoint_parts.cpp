@@ -18,6 +18,8 @@ constexpr const char* kShape = "sharded_shape";
 constexpr const char* kType = "sharded_type";
 constexpr const char* kBegin = "begin";
 
+std::string part_contents_defect(const fs::path& path) { return contents_defect(H5File::open(path)); }
+
 void copy_attributes(const H5File& from, H5File& to, const std::string& object) {
   for (const std::string& name : from.attributes(object)) {
     if (is_seal(name) || name == kShape || name == kType) continue;
@@ -120,9 +122,7 @@ void write_array(H5File& file, const StoredArray& array) {
 }
 
 std::string write_part_file(const fs::path& path, const std::vector<StoredArray>& arrays) {
-  std::string mark;
-  write_atomically(path, [&](const fs::path& temporary) {
-    H5File file = H5File::create(temporary);
+  write_sealed(path, part_contents_defect, [&](H5File& file) {
     file.set_attribute("/", "format", std::string("lockstep-checkpoint-part"));
     for (StoredArray slice : arrays) {
       if (slice.count == 0) continue;
@@ -130,16 +130,9 @@ std::string write_part_file(const fs::path& path, const std::vector<StoredArray>
       write_array(file, slice);
       file.set_attribute(slice.dataset, kBegin, slice.begin);
     }
-    seal_contents(file);
-    file.close();
-    append_end_mark(temporary);
-    flush_to_disk(temporary);
-    const std::string defect = contents_defect(H5File::open(temporary));
-    require(defect.empty(), "writing ", path, ": the file does not read back: ", defect);
-    mark = read_end_mark(temporary);
   });
   note_whole(path);
-  return mark;
+  return read_end_mark(path);
 }
 
 void write_placeholder(H5File& file, const StoredArray& array) {
@@ -176,14 +169,9 @@ std::string parts_defect(const H5File& manifest) {
   for (std::size_t part = 0; part < files.size(); ++part) {
     const std::string name = files[part].filename().string();
     if (!fs::exists(files[part])) return join("its part '", name, "' is missing");
-    const bool known = known_whole(files[part]);
-    if (const std::string defect = known ? "" : end_mark_defect(files[part]); !defect.empty())
+    if (const std::string defect = sealed_file_defect(files[part], part_contents_defect); !defect.empty())
       return join("its part '", name, "' is refused: ", defect);
     if (read_end_mark(files[part]) != marks[part]) return join("its part '", name, "' belongs to another checkpoint");
-    if (known) continue;
-    if (const std::string defect = contents_defect(H5File::open(files[part])); !defect.empty())
-      return join("its part '", name, "' is refused: ", defect);
-    note_whole(files[part]);
   }
   return "";
 }

@@ -1,5 +1,4 @@
 #include "files.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/io/seal.hpp"
 
@@ -31,17 +30,13 @@ Tensors load_group(const H5File& file, const std::string& group, const std::stri
 void write_h5model(const std::filesystem::path& path, const Emulator& network, const EmulatorMetadata& metadata) {
   const EmulatorSelfTest selftest = make_selftest(network);
   const auto weights = weights_of(network);
-  write_atomically(path, [&](const std::filesystem::path& temporary) {
-    H5File file = H5File::create(temporary);
+  write_sealed(path, {}, [&](H5File& file) {
     file.set_attribute("/", "format", std::string(kFormat));
     file.set_attribute("/", "version", kVersion);
     save_emulator_metadata(file, network.arch(), network.moments(), metadata);
     for (const NamedArray& tensor : weights) write_tensor(file, "/weights/" + tensor.name, tensor);
     for (const NamedArray& tensor : selftest_of(selftest, network.arch()))
       write_tensor(file, "/selftest/" + tensor.name.substr(tensor.name.find('.') + 1), tensor);
-    seal_contents(file);
-    file.close();
-    append_end_mark(temporary);
   });
 }
 

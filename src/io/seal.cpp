@@ -247,6 +247,29 @@ std::string end_mark_defect(const std::filesystem::path& path) {
   return join("its bytes are damaged (checksum ", hex64(hash), ", expected ", found.substr(kHashAt, kDigits), ")");
 }
 
+void write_sealed(const std::filesystem::path& path, const ContentsDefect& defect,
+                  const std::function<void(H5File&)>& fill) {
+  write_atomically(path, [&](const std::filesystem::path& temporary) {
+    H5File file = H5File::create(temporary);
+    fill(file);
+    seal_contents(file);
+    file.close();
+    append_end_mark(temporary);
+    if (!defect) return;
+    flush_to_disk(temporary);
+    const std::string found = defect(temporary);
+    require(found.empty(), "writing ", path, ": the file does not read back: ", found);
+  });
+}
+
+std::string sealed_file_defect(const std::filesystem::path& path, const ContentsDefect& defect) {
+  if (known_whole(path)) return "";
+  std::string found = end_mark_defect(path);
+  if (found.empty()) found = defect(path);
+  if (found.empty()) note_whole(path);
+  return found;
+}
+
 void note_whole(const std::filesystem::path& path, const std::string& part) {
   const std::optional<FileIdentity> identity = identity_of(path);
   if (!identity) return;

@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "lockstep/comm/communicator.hpp"
@@ -30,10 +29,7 @@ class CpuRowExchange {
   std::span<T> pack(std::span<const T> front, const T* gradient);
   /// Copies the summed message of the last pack() back to `front` and `gradient`; does nothing if it was empty.
   void unpack(std::span<T> front, T* gradient);
-  /// RowExchange::choice().
-  const std::string& choice() const { return rows_.choice(); }
-  /// RowExchange::decide_as_before().
-  void decide_as_before(bool by_rows) { rows_.decide_as_before(by_rows); }
+  RowExchange& decisions() { return rows_; }
 
  private:
   void unite_rows();

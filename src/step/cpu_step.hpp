@@ -22,7 +22,7 @@ namespace lockstep {
 ///
 /// T   type of the weights and the gradient
 template <class T>
-class CpuStep {
+class CpuStep final : public ShardedStep {
  public:
   CpuStep(Communicator& comm, ShardModel& model, const StepOptions& options)
       : comm_(comm),
@@ -34,16 +34,16 @@ class CpuStep {
         extras_(static_cast<std::size_t>(options_.threads)),
         sync_(comm, model.params(), options.bucket_bytes, options.compression, sum_, extras_),
         errors_(static_cast<std::size_t>(options_.threads)) {
-    buckets = sync_.buckets();
+    row_exchanges_ = sync_.row_exchanges();
     for (int t = 0; t < options_.threads; ++t) workers_.push_back(std::make_unique<Worker>(model.params()));
     const bool on_gpu = workers_[0]->on_gpu();
     // The gradient of one thread on one rank needs no sum, unless rows are packed.
     alone_ = options_.threads == 1 && comm.size() == 1 && !options.reproducible && !on_gpu &&
              sum_.nonzero().tables().empty();
-    gradient = alone_ ? FlatGradient(sum_.part(0).flat()) : sum_.gradient();
+    gradient_ = alone_ ? FlatGradient(sum_.part(0).flat()) : sum_.gradient();
     if (on_gpu) {
-      summed_ = OwnedTensor(dtype_of<T>::value, gradient.shape(), model.params().device(), MemoryUse::gradients);
-      gradient = summed_;
+      summed_ = OwnedTensor(dtype_of<T>::value, gradient_.shape(), model.params().device(), MemoryUse::gradients);
+      gradient_ = summed_;
     }
     if (options.reproducible) {
       shard_extras_.resize(mine_.count());
@@ -54,19 +54,22 @@ class CpuStep {
     }
   }
 
-  StepSums run(const GlobalBatch& batch, unsigned flags) {
-    seconds = {};
-    profile::Phase phase("compute", seconds.compute);
+  StepSums run(const GlobalBatch& batch, unsigned flags) override {
+    seconds_ = {};
+    profile::Phase phase("compute", seconds_.compute);
     failed_.store(false, std::memory_order_relaxed);
     model_.params().refresh(workers_[0]->stream);
     const StepExtras sum =
         options_.reproducible ? run_per_shard(batch, flags, phase) : run_per_thread(batch, flags, phase);
-    if (summed_.view()) copy(workers_[0]->stream, gradient, sum_.gradient());
+    if (summed_.view()) copy(workers_[0]->stream, gradient_, sum_.gradient());
     phase.end();
     return {.loss = sum.loss, .weight = sum.weight, .flags = sum.flags};
   }
 
-  Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const {
+  bool stays_on_gpu() const override { return false; }
+  void start(const GlobalBatch& /*batch*/, unsigned /*flags*/, const StepInput& /*input*/) override { not_on_gpu(); }
+  std::optional<EndedStep> take(bool /*last*/) override { not_on_gpu(); }
+  Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const override {
     const Shard samples = micro_batch(batch, micro);
     if (!options_.reproducible) {
       RowParts rows;
@@ -77,16 +80,12 @@ class CpuStep {
     return parts_of(samples, shards.begin, shards.end, options_.shards);
   }
 
-  std::string row_choice() const { return sync_.row_choice(); }
-  std::string row_decisions() const { return sync_.row_decisions(); }
-  void take_row_decisions(const std::string& decisions) { sync_.take_row_decisions(decisions); }
-  const char* backend() const { return comm_.backend(); }
-
-  FlatGradient gradient;
-  StepSeconds seconds;
-  std::int64_t buckets = 1;
+  std::int64_t buckets() const override { return sync_.buckets(); }
+  const char* backend() const override { return comm_.backend(); }
 
  private:
+  [[noreturn]] static void not_on_gpu() { throw Error(Fault::internal, "the gradient of this step is on the host"); }
+
   /// The working memory of one thread, allocated separately so that threads do not share cache lines.
   struct Worker {
     explicit Worker(const ParamStore& params) : stream(params.device()), arena(params.device()) {
@@ -238,7 +237,7 @@ class CpuStep {
       sum_.add(whole(), thread, threads);
     };
     on_threads(compute, sum_slice);
-    phase.next("reduce", seconds.reduce);
+    phase.next("reduce", seconds_.reduce);
     if (overlap) {
       sync_.finish();
     } else {
@@ -300,7 +299,7 @@ class CpuStep {
       sum_.add(whole(), thread, threads);
     };
     on_threads(compute, sum_slice);
-    phase.next("reduce", seconds.reduce);
+    phase.next("reduce", seconds_.reduce);
     if (one_rank)
       sum_.add_extras(encoded_);
     else
@@ -308,7 +307,7 @@ class CpuStep {
     return decode(static_cast<const T*>(sum_.message().data()));
   }
 
-  FlatRange whole() const { return {0, gradient.size()}; }
+  FlatRange whole() const { return {0, gradient_.size()}; }
 
   Communicator& comm_;
   ShardModel& model_;

@@ -1,8 +1,6 @@
 #pragma once
 #include <cstdint>
-#include <ranges>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "lockstep/comm/communicator.hpp"
@@ -45,11 +43,11 @@ class GpuRowExchange {
   /// Whether any bucket is packed by rows.
   bool on() const;
 
-  /// choices_of(), decisions_of() and decide_as_before() of all buckets.
-  std::string choice() const { return choices_of(std::views::transform(buckets_, &Bucket::rows)); }
-  std::string decisions() const { return decisions_of(std::views::transform(buckets_, &Bucket::rows)); }
-  void take_decisions(const std::string& decisions) {
-    decide_as_before(std::views::transform(buckets_, &Bucket::rows), decisions);
+  /// The decisions of all buckets. The pointers stay valid.
+  std::vector<RowExchange*> row_exchanges() {
+    std::vector<RowExchange*> all;
+    for (Bucket& bucket : buckets_) all.push_back(&bucket.rows);
+    return all;
   }
 
  private:

@@ -40,7 +40,7 @@ namespace lockstep {
 /// collective.
 ///
 /// If the model draws its samples apart from its loss, steps are repeated as graphs (GraphReplay).
-class GpuStep {
+class GpuStep final : public ShardedStep {
  public:
   GpuStep(Communicator& comm, ShardModel& model, const StepOptions& options, std::unique_ptr<GpuReduce> reduce,
           const GpuUpdate* update)
@@ -69,14 +69,12 @@ class GpuStep {
     }
     for (std::size_t b = 0; b < ranges_.size(); ++b) names_.push_back(join("gradient bucket ", b));
     choose_kernels();
-    gradient = gradients_.flat();
-    buckets = static_cast<std::int64_t>(ranges_.size());
+    row_exchanges_ = rows_.row_exchanges();
+    gradient_ = gradients_.flat();
     reserve(1);
   }
 
-  GpuStep(const GpuStep&) = delete;
-  GpuStep& operator=(const GpuStep&) = delete;
-  ~GpuStep() {
+  ~GpuStep() override {
     // After an error, collectives may never end: memory may be freed only after NCCL has aborted them, and NCCL may
     // abort only after graphs that contain collectives are destroyed.
     graphs_.destroy();
@@ -86,7 +84,8 @@ class GpuStep {
     }
   }
 
-  void start(const GlobalBatch& batch, unsigned flags, const StepInput& input) {
+  bool stays_on_gpu() const override { return true; }
+  void start(const GlobalBatch& batch, unsigned flags, const StepInput& input) override {
     Half& half = halves_[current_ = 1 - current_];
     assert(!half.open);
     const Half& other = halves_[1 - current_];
@@ -99,7 +98,7 @@ class GpuStep {
       enlarge(now, work.staged_bytes);
       work = draw(batch, half);
     }
-    gradient = by_one_kernel(work) ? dense_->sums().slice(0, gradients_.flat().size()) : gradients_.flat();
+    gradient_ = by_one_kernel(work) ? dense_->sums().slice(0, gradients_.flat().size()) : gradients_.flat();
     work.average = input.average;
     auto* record =
         new (half.record) GpuStepRecord{.step = static_cast<std::uint64_t>(batch.step), .samples = batch.count};
@@ -111,7 +110,7 @@ class GpuStep {
     half.open = batch.step;
   }
 
-  std::optional<EndedStep> take(bool last) {
+  std::optional<EndedStep> take(bool last) override {
     Half& now = halves_[current_];
     Half& before = halves_[1 - current_];
     if (!before.open && !last && ahead_) return {};
@@ -125,25 +124,19 @@ class GpuStep {
     return ended;
   }
 
-  StepSums run(const GlobalBatch& batch, unsigned flags) {
+  StepSums run(const GlobalBatch& batch, unsigned flags) override {
     const Stopwatch watch;
     start(batch, flags, {});
     const GpuOutcome outcome = take(true)->outcome;
-    seconds.compute = watch.seconds();
+    seconds_.compute = watch.seconds();
     return {.loss = outcome.loss, .weight = outcome.weight, .flags = static_cast<unsigned>(outcome.flags)};
   }
 
-  Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const {
+  Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const override {
     return part_of(micro_batch(batch, micro), rank, comm_.size());
   }
-  std::string row_choice() const { return rows_.choice(); }
-  std::string row_decisions() const { return rows_.decisions(); }
-  void take_row_decisions(const std::string& decisions) { rows_.take_decisions(decisions); }
-  const char* backend() const { return reduce_ ? "nccl" : comm_.backend(); }
-
-  FlatGradient gradient;
-  StepSeconds seconds;
-  std::int64_t buckets = 1;
+  std::int64_t buckets() const override { return std::ssize(ranges_); }
+  const char* backend() const override { return reduce_ ? "nccl" : comm_.backend(); }
 
  private:
   /// Memory that the host writes and the GPU reads in one step. The previous and next steps use the other half.
@@ -373,7 +366,7 @@ class GpuStep {
       Tape tape(stream_, arena_, model_.params().storage(), Tape::Mode::train, &gradients_, host);
       const ShardLoss loss = model_.loss(tape, part);
       const Tensor& sum = loss.sum.value();
-      assert(sum.dtype() == gradient.dtype());
+      assert(sum.dtype() == gradient_.dtype());
       weight += loss.weight;
       copy_bytes(stream_, report + RankReport::loss_at(m), sum.raw(), sum.size_bytes());
       if (last) {
@@ -394,7 +387,7 @@ class GpuStep {
     }
     const RankReports reports = {
         .bytes = reduce_ ? all_reports_.data() : report, .ranks = comm_.size(), .micros = micros};
-    update_.close(stream_, gradient, reports, record(), reinterpret_cast<GpuOutcome*>(half.outcome.data()),
+    update_.close(stream_, gradient_, reports, record(), reinterpret_cast<GpuOutcome*>(half.outcome.data()),
                   work.average);
   }
 

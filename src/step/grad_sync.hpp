@@ -45,10 +45,12 @@ class GradSync {
   bool in_buckets() const;
   /// Whether the backward pass must leave parameters other than embeddings for last.
   bool embeddings_first() const { return lockstep::embeddings_first(buckets_); }
-  /// choices_of(), decisions_of() and decide_as_before() of all buckets.
-  std::string row_choice() const { return choices_of(rows_); }
-  std::string row_decisions() const { return decisions_of(rows_); }
-  void take_row_decisions(const std::string& decisions) { decide_as_before(rows_, decisions); }
+  /// The decisions of all buckets. The pointers stay valid.
+  std::vector<RowExchange*> row_exchanges() {
+    std::vector<RowExchange*> all;
+    for (CpuRowExchange<T>& bucket : rows_) all.push_back(&bucket.decisions());
+    return all;
+  }
 
   /// Call it before the threads start. A thread's scalars must be final when its first parameter is ready.
   void begin();

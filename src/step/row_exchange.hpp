@@ -55,28 +55,4 @@ class RowExchange {
   std::string choice_;
 };
 
-/// RowExchange::choice() of all buckets.
-template <class Exchanges>
-std::string choices_of(const Exchanges& buckets) {
-  std::string text;
-  for (const auto& bucket : buckets)
-    if (!bucket.choice().empty()) text += (text.empty() ? "" : "; ") + bucket.choice();
-  return text;
-}
-/// The decisions of all buckets, for a checkpoint: r by rows, w whole, - none. Empty if there are none.
-template <class Exchanges>
-std::string decisions_of(const Exchanges& buckets) {
-  std::string text;
-  for (const auto& bucket : buckets) text += bucket.choice().empty() ? '-' : bucket.on() ? 'r' : 'w';
-  return text.find_first_not_of('-') == std::string::npos ? "" : text;
-}
-/// Applies decisions_of() an earlier start, unless the number of buckets differs.
-template <class Exchanges>
-void decide_as_before(Exchanges&& buckets, const std::string& decisions) {
-  if (decisions.size() != static_cast<std::size_t>(std::ranges::distance(buckets))) return;
-  auto decision = decisions.begin();
-  for (auto& bucket : buckets)
-    if (const char c = *decision++; c != '-') bucket.decide_as_before(c == 'r');
-}
-
 }  // namespace lockstep

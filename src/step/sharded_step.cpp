@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <string_view>
-#include <variant>
 
 #include "lockstep/base/log.hpp"
 #include "step/cpu_step.hpp"
@@ -22,12 +21,28 @@ std::string idle_threads(const StepOptions& options, std::int64_t ranks) {
               " before the first start (another number of shards gives other bits), or use fewer threads");
 }
 
-struct ShardedStep::Impl {
-  std::variant<std::unique_ptr<CpuStep<float>>, std::unique_ptr<CpuStep<double>>, std::unique_ptr<GpuStep>> step;
-};
+std::string ShardedStep::row_choice() const {
+  std::string text;
+  for (const RowExchange* bucket : row_exchanges_)
+    if (!bucket->choice().empty()) text += (text.empty() ? "" : "; ") + bucket->choice();
+  return text;
+}
 
-ShardedStep::ShardedStep(Communicator& comm, ShardModel& model, const StepOptions& options, const GpuUpdate* update)
-    : impl_(std::make_unique<Impl>()) {
+/// For each bucket: r by rows, w whole, - no decision. Empty if there are none.
+std::string ShardedStep::row_decisions() const {
+  std::string text;
+  for (const RowExchange* bucket : row_exchanges_) text += bucket->choice().empty() ? '-' : bucket->on() ? 'r' : 'w';
+  return text.find_first_not_of('-') == std::string::npos ? "" : text;
+}
+
+void ShardedStep::take_row_decisions(const std::string& decisions) {
+  if (decisions.size() != row_exchanges_.size()) return;  // of other buckets
+  for (std::size_t bucket = 0; bucket < decisions.size(); ++bucket)
+    if (const char c = decisions[bucket]; c != '-') row_exchanges_[bucket]->decide_as_before(c == 'r');
+}
+
+std::unique_ptr<ShardedStep> make_sharded_step(Communicator& comm, ShardModel& model, const StepOptions& options,
+                                               const GpuUpdate* update) {
   require(options.threads >= 1 && options.shards >= 1, "a step needs at least one thread and one shard, not ",
           options.threads, " and ", options.shards);
   const Device device = model.params().device();
@@ -49,52 +64,16 @@ ShardedStep::ShardedStep(Communicator& comm, ShardModel& model, const StepOption
       chosen.graphs = Graphs::off;
     }
     auto reduce = alone ? nullptr : make_gpu_reduce(comm, device, options.timeout_s);
-    impl_->step = std::make_unique<GpuStep>(comm, model, chosen, std::move(reduce), update);
-    return;
+    return std::make_unique<GpuStep>(comm, model, chosen, std::move(reduce), update);
   }
   require_usage(
       options.graphs != Graphs::on,
       "option run.graphs = on: it needs --device cuda and gradients that do not go through the host; use auto");
   const std::string idle = device.is_cuda() ? "" : idle_threads(options, comm.size());
   if (!idle.empty() && comm.rank() == 0) log::warning(idle);
-  visit_float(model.params().dtype(),
-              [&]<class T>() { impl_->step = std::make_unique<CpuStep<T>>(comm, model, options); });
-}
-ShardedStep::~ShardedStep() = default;
-
-StepSums ShardedStep::run(const GlobalBatch& batch, unsigned flags) {
-  return std::visit([&](auto& step) { return step->run(batch, flags); }, impl_->step);
-}
-bool ShardedStep::stays_on_gpu() const { return std::holds_alternative<std::unique_ptr<GpuStep>>(impl_->step); }
-void ShardedStep::start(const GlobalBatch& batch, unsigned flags, const StepInput& input) {
-  std::get<std::unique_ptr<GpuStep>>(impl_->step)->start(batch, flags, input);
-}
-std::optional<EndedStep> ShardedStep::take(bool last) {
-  return std::get<std::unique_ptr<GpuStep>>(impl_->step)->take(last);
-}
-Shard ShardedStep::rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const {
-  return std::visit([&](auto& step) { return step->rank_part(batch, micro, rank); }, impl_->step);
-}
-const FlatGradient& ShardedStep::gradient() const {
-  return std::visit([](auto& step) -> const FlatGradient& { return step->gradient; }, impl_->step);
-}
-const StepSeconds& ShardedStep::seconds() const {
-  return std::visit([](auto& step) -> const StepSeconds& { return step->seconds; }, impl_->step);
-}
-std::int64_t ShardedStep::buckets() const {
-  return std::visit([](auto& step) { return step->buckets; }, impl_->step);
-}
-std::string ShardedStep::row_choice() const {
-  return std::visit([](auto& step) { return step->row_choice(); }, impl_->step);
-}
-std::string ShardedStep::row_decisions() const {
-  return std::visit([](auto& step) { return step->row_decisions(); }, impl_->step);
-}
-void ShardedStep::take_row_decisions(const std::string& decisions) {
-  std::visit([&](auto& step) { step->take_row_decisions(decisions); }, impl_->step);
-}
-const char* ShardedStep::backend() const {
-  return std::visit([](auto& step) { return step->backend(); }, impl_->step);
+  return visit_float(model.params().dtype(), [&]<class T>() -> std::unique_ptr<ShardedStep> {
+    return std::make_unique<CpuStep<T>>(comm, model, options);
+  });
 }
 
 }  // namespace lockstep

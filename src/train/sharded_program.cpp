@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <utility>
 
 #include "lockstep/base/log.hpp"
@@ -52,13 +51,11 @@ bool overflowed(World& world, const RunConfig& config, const ParamStore& params,
 }
 
 /// Throws the error of a step whose loss or norm is not finite. params  null: the step has updated the weights.
-/// element()  describes the first bad element of the gradient, or returns "". The values are the same on all ranks, so
-/// all ranks call it.
+/// element  describes the first bad element of the gradient, or "". The loss is the same on all ranks, so all call it.
 void fail(World& world, const RunConfig& config, const ParamStore* params, std::int64_t step, std::int64_t epoch,
-          const char* phase, double loss, double norm, const std::function<std::string()>& element) {
+          const char* phase, double loss, double norm, const std::string& element) {
   world.together("checking the step", [&] {
-    std::string where = element();
-    if (!where.empty()) where = ", first in the gradient of " + where;
+    const std::string where = element.empty() ? "" : ", first in the gradient of " + element;
     std::string weights = params != nullptr ? first_non_finite(*params, params->values()) : "";
     if (!weights.empty()) weights = "; the weights were not finite before the step: " + weights;
     throw Error(Fault::usage,
@@ -74,7 +71,7 @@ std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, con
   const GpuOutcome& found = ended->outcome;
   if (found.failed != 0)
     fail(world, config, &params, ended->step, epoch, "", found.loss / found.weight, found.norm,
-         [&] { return found.bad_element < 0 ? "" : element_text(params, found.bad_element, found.bad_value); });
+         found.bad_element < 0 ? "" : element_text(params, found.bad_element, found.bad_value));
   const bool skipped = found.skipped != 0;
   return StepOutcome{.step = ended->step,
                      .loss = skipped ? 0 : found.loss,
@@ -113,12 +110,13 @@ ShardedProgram::ShardedProgram(World& world, const RunConfig& config, ShardTask&
       norm_ranges_(task.norm_ranges()),
       optimizer_(optimizer_of(config, task.params())),
       update_(make_gpu_update(config, task.params(), *optimizer_, norm_ranges_)),
-      step_(world.communicator(), task, config.step_options(threads, config.shards(batch, task.least_tree_shard())),
-            gpu_update()),
+      step_(make_sharded_step(world.communicator(), task,
+                              config.step_options(threads, config.shards(batch, task.least_tree_shard())),
+                              gpu_update())),
       rows_(task.row_source(), [this](const TrainState& at, std::vector<std::int64_t>& rows) {
         const GlobalBatch batch = batch_at(at);
         for (std::int64_t micro = 0; micro * batch_ < batch.count; ++micro)
-          task_.reads(step_.rank_part(batch, micro, world_.rank()), rows);
+          task_.reads(step_->rank_part(batch, micro, world_.rank()), rows);
         return StepRows::Step{batch.count, end_of(batch)};
       }) {}
 
@@ -133,27 +131,27 @@ GlobalBatch ShardedProgram::batch_at(const TrainState& state) {
 
 StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
   GlobalBatch batch = batch_at(state);
-  if (!logged_) step_.take_row_decisions(state.row_decisions);
+  if (!logged_) step_->take_row_decisions(state.row_decisions);
   rows_.fetch(state, epoch_.positions);
   StepResult result = {.advance = end_of(batch) - state.position, .samples = batch.count};
-  if (step_.stays_on_gpu()) {
+  if (step_->stays_on_gpu()) {
     profile::Phase phase("step on the GPU", result.compute);
-    step_.start(batch, flags, {.lr = lr, .loss_scale = state.loss_scale, .average = average});
+    step_->start(batch, flags, {.lr = lr, .loss_scale = state.loss_scale, .average = average});
     last_epoch_ = state.epoch;
-    result.outcome = outcome(step_.take(false));
+    result.outcome = outcome(step_->take(false));
     phase.end();
   } else {
     batch.loss_scale = loss_scale(config_, state, batch.count);
-    const StepSums sums = step_.run(batch, flags);  // all ranks hold the same summed gradient
-    result.compute = step_.seconds().compute;
-    result.reduce = step_.seconds().reduce;
+    const StepSums sums = step_->run(batch, flags);  // all ranks hold the same summed gradient
+    result.compute = step_->seconds().compute;
+    result.reduce = step_->seconds().reduce;
     profile::Phase phase("update", result.update);
     update(state, batch, sums, lr, average, result);
     phase.end();
   }
   if (!std::exchange(logged_, true))
-    if (const std::string rows = step_.row_choice(); !rows.empty()) log::info("gradients of tables: ", rows);
-  result.row_decisions = step_.row_decisions();
+    if (const std::string rows = step_->row_choice(); !rows.empty()) log::info("gradients of tables: ", rows);
+  result.row_decisions = step_->row_decisions();
   return result;
 }
 
@@ -163,13 +161,13 @@ void ShardedProgram::update(const TrainState& state, const GlobalBatch& batch, c
       StepOutcome{.step = batch.step, .loss = sums.loss, .weight = sums.weight, .flags = sums.flags});
   if (sums.weight == 0) return;
   const double weight = batch.loss_scale * sums.weight;
-  outcome.loss += sums.weight * add_penalty(task_.params(), step_.gradient(), weight, config_.optim.lazy);
-  outcome.norm = gradient_norm(step_.gradient(), norm_ranges_) / weight;
-  if (!overflowed(world_, config_, task_.params(), step_.gradient(), state, outcome)) {
+  outcome.loss += sums.weight * add_penalty(task_.params(), step_->gradient(), weight, config_.optim.lazy);
+  outcome.norm = gradient_norm(step_->gradient(), norm_ranges_) / weight;
+  if (!overflowed(world_, config_, task_.params(), step_->gradient(), state, outcome)) {
     const double clip = clip_scale(outcome.norm, config_.optim.clip_norm);
     prepare_update();
     result.change = world_.change();
-    optimizer_->step(step_.gradient(), lr, clip / weight, average);
+    optimizer_->step(step_->gradient(), lr, clip / weight, average);
     update_more(lr, average);
     updated(batch.step);
   }
@@ -177,13 +175,13 @@ void ShardedProgram::update(const TrainState& state, const GlobalBatch& batch, c
 
 std::optional<StepOutcome> ShardedProgram::settle(UpTo what) {
   std::optional<StepOutcome> last;
-  if (step_.stays_on_gpu()) last = outcome(step_.take(true));
+  if (step_->stays_on_gpu()) last = outcome(step_->take(true));
   if (what != UpTo::outcomes) optimizer_->flush();
   return last;
 }
 
 bool ShardedProgram::settle_alone() {
-  if (step_.stays_on_gpu()) return false;
+  if (step_->stays_on_gpu()) return false;
   optimizer_->flush();
   return true;
 }
@@ -196,15 +194,13 @@ std::optional<StepOutcome> ShardedProgram::outcome(const std::optional<EndedStep
 
 void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
                     const TrainState& state, double loss, double norm) {
-  if (std::isfinite(loss) && std::isfinite(norm)) return;
-  fail(world, config, &params, state.step, state.epoch, "", loss, norm,
-       [&] { return first_non_finite(params, gradient); });
+  if (!std::isfinite(loss) || !std::isfinite(norm))
+    fail(world, config, &params, state.step, state.epoch, "", loss, norm, first_non_finite(params, gradient));
 }
 
 void require_finite(World& world, const RunConfig& config, std::int64_t step, std::int64_t epoch, const char* phase,
                     double loss, double norm) {
-  if (!std::isfinite(loss) || !std::isfinite(norm))
-    fail(world, config, nullptr, step, epoch, phase, loss, norm, [] { return ""; });
+  if (!std::isfinite(loss) || !std::isfinite(norm)) fail(world, config, nullptr, step, epoch, phase, loss, norm, "");
 }
 
 std::string ShardedProgram::micro_batches() const {
@@ -213,7 +209,7 @@ std::string ShardedProgram::micro_batches() const {
 }
 
 ProgramFacts ShardedProgram::facts() {
-  return {.backend = step_.backend(),
+  return {.backend = step_->backend(),
           .sends_buckets = !config_.run.reproducible,
           .least_shard = task_.least_shard(),
           .shards = config_.shards(batch_, task_.least_tree_shard()),

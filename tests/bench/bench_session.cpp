@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
     const test::EmulatorContents rows = test::emulator_contents(batch * 20 / 14 + 20, kIn, kOut);
     EmulatorTask task(options, test::read_data(rows));
     const auto alone = make_self_communicator();
-    ShardedStep step(*alone, task, {});
+    const auto step = make_sharded_step(*alone, task, {});
     const auto ranges = trainable_ranges(task.params());
     const auto optimizer = make_optimizer({}, task.params(), ranges);
     lsfit_session* session = nullptr;
@@ -53,9 +53,9 @@ int main(int argc, char** argv) {
     }
     const auto offline = [&] {
       for (std::int64_t s = 0; s < kSteps; ++s) {
-        const StepSums sums = step.run({.step = s, .first = 0, .count = batch});
-        optimizer->step(step.gradient(), 1e-4, 1 / sums.weight);
-        gradient_norm(step.gradient(), ranges);  // as each step does
+        const StepSums sums = step->run({.step = s, .first = 0, .count = batch});
+        optimizer->step(step->gradient(), 1e-4, 1 / sums.weight);
+        gradient_norm(step->gradient(), ranges);  // as each step does
       }
     };
     const auto online = [&] {

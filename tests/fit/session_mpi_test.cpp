@@ -102,7 +102,7 @@ void train_beside_trainer(Device device, const std::string& config) {
   const auto optimizer = make_optimizer({.name = "adamw", .weight_decay = 1e-4}, task.params(), ranges);
   std::optional<GpuUpdate> update;
   if (device.is_cuda()) update.emplace(task.params(), &*optimizer, ranges, GpuUpdate::Options{.clip_norm = 0.5});
-  ShardedStep step(
+  const auto step = make_sharded_step(
       reproducible ? *alone : test_world().communicator(), task,
       {.reproducible = reproducible, .backend = contains(config, "mpi") ? Backend::mpi : Backend::automatic},
       update ? &*update : nullptr);
@@ -120,14 +120,14 @@ void train_beside_trainer(Device device, const std::string& config) {
       std::copy_n(rows.y.data() + numbers[static_cast<std::size_t>(i)] * kOut, kOut, order.y.data() + i * kOut);
     }
     double loss = 0;
-    if (step.stays_on_gpu()) {
-      step.start(now, 0, {.lr = 1e-3, .average = &average});
-      const GpuOutcome outcome = step.take(true)->outcome;
+    if (step->stays_on_gpu()) {
+      step->start(now, 0, {.lr = 1e-3, .average = &average});
+      const GpuOutcome outcome = step->take(true)->outcome;
       loss = outcome.loss / outcome.weight;
     } else {
-      const StepSums sums = step.run(now);
-      const double norm = gradient_norm(step.gradient(), ranges) / sums.weight;
-      optimizer->step(step.gradient(), 1e-3, clip_scale(norm, 0.5) / sums.weight, &average);
+      const StepSums sums = step->run(now);
+      const double norm = gradient_norm(step->gradient(), ranges) / sums.weight;
+      optimizer->step(step->gradient(), 1e-3, clip_scale(norm, 0.5) / sums.weight, &average);
       loss = sums.loss / sums.weight;
     }
     const bool uneven = s % 2 == 0;

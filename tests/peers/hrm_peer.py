@@ -338,12 +338,12 @@ def bench(a, place):
 
 @torch.inference_mode()
 def evaluate(net, inputs, segments):
-    """The most likely tokens (rows, cells) after this many segments, without halting."""
+    """The most likely tokens (rows, cells) after this many segments, without halting, and the q values."""
     x = net.embed(inputs, net.table[torch.zeros(len(inputs), dtype=torch.long)])
     z_h, z_l = (z.expand(len(inputs), net.length, -1) for z in (net.h_init, net.l_init))
     for _ in range(segments):
-        z_h, z_l, logits, _ = net.inner(z_h, z_l, x)
-    return logits.argmax(-1)
+        z_h, z_l, logits, q = net.inner(z_h, z_l, x)
+    return logits.argmax(-1), q
 
 
 def train(a):
@@ -374,7 +374,7 @@ def train(a):
             print(json.dumps({"step": step, "loss": float(out["loss"]) / a.batch}), flush=True)
         if step == a.steps or (a.eval_every and step % a.eval_every == 0):
             trained, net.cast = net.cast, trainer.average or net.cast
-            hits = torch.cat([evaluate(net, test_inputs[i:i + a.eval_batch], a.eval_segments or a.halt_max_steps) == test_labels[i:i + a.eval_batch]
+            hits = torch.cat([evaluate(net, test_inputs[i:i + a.eval_batch], a.eval_segments or a.halt_max_steps)[0] == test_labels[i:i + a.eval_batch]
                               for i in range(0, count, a.eval_batch)])
             net.cast = trained
             exact, cells = hits.all(-1).double(), hits.double().mean(-1)

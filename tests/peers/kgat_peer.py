@@ -337,10 +337,10 @@ def compare(f, agreement):
 
 def load(path):
     with h5py.File(path) as f:
-        a = {k: f.attrs[k] for k in ("n_users", "n_items", "n_entities", "n_nodes", "n_relations")}
+        a = {k: int(f.attrs[k]) for k in ("n_users", "n_items", "n_entities", "n_nodes", "n_relations")}
         indptr = f["ckg/indptr"][...]
         head = np.repeat(np.arange(len(indptr) - 1, dtype=np.int32), np.diff(indptr))
-        graph = Graph(int(a["n_nodes"]), int(a["n_relations"]), head, f["ckg/rel"][...], f["ckg/tail"][...])
+        graph = Graph(a["n_nodes"], a["n_relations"], head, f["ckg/rel"][...], f["ckg/tail"][...])
         values = torch.from_numpy(f["adj/random_walk"][...])
         pair = lambda name: (f[f"cf/{name}/indptr"][...], f[f"cf/{name}/item"][...])
         return a, graph, values, pair("train"), pair("test")
@@ -363,10 +363,10 @@ def bench(args, place):
     a, graph, values, train, test = load(args.data)
     graph.move(place)
     torch.manual_seed(2019)
-    model = Kgat(make_weights(int(a["n_nodes"]), int(a["n_relations"])), "bi-interaction", 0.1)
+    model = Kgat(make_weights(a["n_nodes"], a["n_relations"]), "bi-interaction", 0.1)
     cf, kg = optimizers(model, 1e-4, place.fused())
     ab = graph.matrices(place.to(values))
-    sampler = Sampler(graph, int(a["n_items"]), int(a["n_entities"]), train, 2019)
+    sampler = Sampler(graph, a["n_items"], a["n_entities"], train, 2019)
     tensors = lambda arrays: [place.to(torch.from_numpy(np.ascontiguousarray(x))) for x in arrays]
     cf_loss, kg_loss = (place.compile(f, dynamic=False) if args.compile else f for f in (model.cf_loss, model.kg_loss))
     cf_batch = place.ahead(lambda: tensors(sampler.cf(args.batch)))
@@ -396,11 +396,11 @@ def bench(args, place):
 
     def evaluation(block):
         if block not in ranking:
-            ranking[block] = Ranking(int(a["n_items"]), train, test, block)
+            ranking[block] = Ranking(a["n_items"], train, test, block)
             ranking[block].blocks = [tuple(map(place.to, b)) for b in ranking[block].blocks]
         with torch.inference_mode():
             rows = torch.cat(model.final(*ab), 1)
-            return ranking[block].run(rows[int(a["n_entities"]):], rows[:int(a["n_items"])].contiguous(), [20, 40, 60, 80, 100])
+            return ranking[block].run(rows[a["n_entities"]:], rows[:a["n_items"]].contiguous(), [20, 40, 60, 80, 100])
 
     test_users = int(np.count_nonzero(np.diff(test[0])))
     jobs = {

@@ -15,9 +15,8 @@ import time
 
 from common import torch
 
-import h5py
 import optuna
-from emulator_peer import build_network, forward, gradient_autograd
+from emulator_peer import build_network, forward, gradient_autograd, read
 
 HIDDEN, LAYERS, BATCH = 32, 2, 80
 
@@ -28,20 +27,9 @@ class Alone:
     autocast = staticmethod(torch.enable_grad)
 
 
-def read(path):
-    """Normalised training and validation samples."""
-    with h5py.File(path) as file:
-        x, y, split = (torch.from_numpy(file[name][()]) for name in ("x", "y", "split"))
-    sets = []
-    for values in (x, y):
-        train = values[split == 0]
-        sets.append((values - train.mean(0)) / train.std(0).clamp_min(1e-6))
-    return [tuple(values[split == part] for values in sets) for part in (0, 1)]
-
-
 def train(data, epochs, lr, seed):
     """The best validation loss of a training with Adam."""
-    (x, y), (vx, vy) = data
+    x, y, vx, vy = data
     torch.manual_seed(seed)
     net = build_network(x.shape[1], y.shape[1], HIDDEN, LAYERS)
     net["flat"].grad = net["flat_grad"]

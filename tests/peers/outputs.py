@@ -145,12 +145,9 @@ def emulator(path, folder):
 
 
 def kgat(path, folder):
-    with h5py.File(path) as f:
-        size = {name: int(f.attrs["n_" + name]) for name in ("nodes", "relations", "items", "entities", "users")}
-        head = np.repeat(np.arange(size["nodes"], dtype=np.int32), np.diff(f["ckg/indptr"]))
-        graph = kgat_peer.Graph(size["nodes"], size["relations"], head, f["ckg/rel"][()], f["ckg/tail"][()])
-        sampler = kgat_peer.Sampler(graph, size["items"], size["entities"], (f["cf/train/indptr"][()], f["cf/train/item"][()]), 1)
-    new = lambda: weights.tree(kgat_peer.make_weights(size["nodes"], size["relations"], 8, 6, (5, 4)))
+    size, graph, _, train, _ = kgat_peer.load(path)
+    sampler = kgat_peer.Sampler(graph, size["n_items"], size["n_entities"], train, 1)
+    new = lambda: weights.tree(kgat_peer.make_weights(size["n_nodes"], size["n_relations"], 8, 6, (5, 4)))
     module, other = new(), new()
 
     def peer(net):
@@ -167,10 +164,10 @@ def kgat(path, folder):
     def outputs(net):
         model, adjacency = peer(net)
         final = torch.cat(model.final(*adjacency), 1)
-        return {"score": final[size["entities"]:] @ final[:size["items"]].T}
+        return {"score": final[size["n_entities"]:] @ final[:size["n_items"]].T}
 
     few_steps(module, loss)
-    (folder / "items").write_text("".join(f"{i}\n" for i in range(size["items"])))
+    (folder / "items").write_text("".join(f"{i}\n" for i in range(size["n_items"])))
     words = "--model.attention true --model.parallel_edges per_triple --model.leaky_slope 0.01".split()
     return module, lambda: other, outputs, words, ["--all-users", "--candidates-file", folder / "items"]
 
@@ -194,11 +191,8 @@ def hrm(path, folder):
 
     def outputs(net):
         peer = hrm_peer.Network(c, weights={name: value.detach() for name, value in net.state_dict().items()})
-        x = peer.embed(test, peer.table[torch.zeros(len(test), dtype=torch.long)])
-        z_h, z_l = (z.expand(len(test), peer.length, -1) for z in (peer.h_init, peer.l_init))
-        for _ in range(3):
-            z_h, z_l, logits, q = peer.inner(z_h, z_l, x)
-        return {"q_halt": q[:, 0], "q_continue": q[:, 1], "answer": logits.argmax(-1) - 1}
+        answer, q = hrm_peer.evaluate(peer, test, 3)
+        return {"q_halt": q[:, 0], "q_continue": q[:, 1], "answer": answer - 1}
 
     words = "--model.num_heads 2 --model.h_cycles 2 --model.l_cycles 2 --model.pos_encodings rope --model.puzzle_emb_len -1".split()
     words += "--model.halt_max_steps 16 --model.q_continue true".split()

@@ -64,19 +64,19 @@ void check_same(const std::vector<double>& a, const std::vector<double>& b) {
 std::string compare_steps(TwoTables& by_rows, std::int64_t items, std::int64_t users, const StepOptions& options) {
   TwoTables dense(items, users, false);
   Communicator& comm = test_world().communicator();
-  ShardedStep rows(comm, by_rows, options);
-  ShardedStep whole(comm, dense, options);
+  const auto rows = make_sharded_step(comm, by_rows, options);
+  const auto whole = make_sharded_step(comm, dense, options);
   for (std::int64_t step = 0; step < 12; ++step) {
     CAPTURE(step);
-    const StepSums expected = whole.run(batch_at(step));
-    const std::vector<double> gradient = elements<double>(whole.gradient());
-    const StepSums sums = rows.run(batch_at(step));
+    const StepSums expected = whole->run(batch_at(step));
+    const std::vector<double> gradient = elements<double>(whole->gradient());
+    const StepSums sums = rows->run(batch_at(step));
     CHECK(sums.loss == Approx(expected.loss).epsilon(1e-12));
     CHECK(sums.weight == expected.weight);
-    check_same(elements<double>(rows.gradient()), gradient);
+    check_same(elements<double>(rows->gradient()), gradient);
   }
-  CHECK(whole.row_choice().empty());
-  return rows.row_choice();
+  CHECK(whole->row_choice().empty());
+  return rows->row_choice();
 }
 
 }  // namespace
@@ -125,7 +125,8 @@ TEST_SUITE("step.gpu_row_exchange" * doctest::skip(gpu_count() == 0)) {
       if (comm.size() == 1) CHECK(message.raw() == gradients.flat().raw());
       if (comm.size() > 1 && stride != 7) CHECK(message.size() < gradients.flat().size() / 2);
     }
-    CHECK(rows.choice().starts_with("by rows, rows touched in the first step: items ") == (comm.size() > 1));
+    const std::string choice = rows.row_exchanges()[0]->choice();
+    CHECK(choice.starts_with("by rows, rows touched in the first step: items ") == (comm.size() > 1));
   }
 
   TEST_CASE("a bucket of a GPU is sent by rows if its tables have at least this many bytes") {

@@ -23,8 +23,8 @@ TEST_SUITE("step.gpu_step" * doctest::skip(gpu_count() == 0)) {
         SmallModel model(own_gpu()), other(own_gpu());
         // One rank cannot capture some steps: then none repeats them, and no rank waits for another forever.
         if (fails && comm.rank() == comm.size() - 1) other.waits = [](std::int64_t step) { return step % 9 == 4; };
-        ShardedStep calls(comm, model, {.gpu_bucket_bytes = bucket_bytes, .graphs = Graphs::off}),
-            graphs(comm, other, {.gpu_bucket_bytes = bucket_bytes});
+        const auto calls = make_sharded_step(comm, model, {.gpu_bucket_bytes = bucket_bytes, .graphs = Graphs::off});
+        const auto graphs = make_sharded_step(comm, other, {.gpu_bucket_bytes = bucket_bytes});
         std::vector<StepSums> expected;
         const auto check = [&](const std::optional<EndedStep>& ended) {
           if (!ended) return;
@@ -36,13 +36,13 @@ TEST_SUITE("step.gpu_step" * doctest::skip(gpu_count() == 0)) {
         for (std::int64_t step = 0; step < 60; ++step) {
           CAPTURE(step);
           const unsigned flags = comm.rank() == 0 && step % 5 == 0 ? unsigned{kStop} : 0;
-          expected.push_back(calls.run(batch_at(step), flags));
+          expected.push_back(calls->run(batch_at(step), flags));
           CHECK(expected.back().weight == static_cast<double>(batch_at(step).count));
-          graphs.start(batch_at(step), flags, {});
-          check(graphs.take(false));
+          graphs->start(batch_at(step), flags, {});
+          check(graphs->take(false));
           if (step % 4 != 3) continue;  // the host runs ahead
-          check(graphs.take(true));
-          CHECK(elements<float>(graphs.gradient()) == elements<float>(calls.gradient()));
+          check(graphs->take(true));
+          CHECK(elements<float>(graphs->gradient()) == elements<float>(calls->gradient()));
         }
         CHECK(model.passes > 0);
         if (!fails) CHECK(other.passes < model.passes / 2);

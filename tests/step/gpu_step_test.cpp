@@ -54,18 +54,18 @@ struct Training {
 Result by_host(const OptimizerOptions& options, bool scaled) {
   Training t(options, scaled);
   const auto alone = make_self_communicator();
-  ShardedStep steps(*alone, t.model, {.graphs = Graphs::off});
+  const auto steps = make_sharded_step(*alone, t.model, {.graphs = Graphs::off});
   for (std::int64_t step = 0; step < kSteps; ++step) {
     GlobalBatch batch = batch_at(step);
     batch.loss_scale = scaled ? t.scale.of_sum(batch.count) : 1;
-    const StepSums sums = steps.run(batch);
+    const StepSums sums = steps->run(batch);
     const double weight = batch.loss_scale * sums.weight;
-    const double loss = sums.loss + sums.weight * add_penalty(t.model.params(), steps.gradient(), weight);
-    const double norm = gradient_norm(steps.gradient(), t.ranges) / weight;
+    const double loss = sums.loss + sums.weight * add_penalty(t.model.params(), steps->gradient(), weight);
+    const double norm = gradient_norm(steps->gradient(), t.ranges) / weight;
     const bool finite = std::isfinite(loss) && std::isfinite(norm);
     t.losses.push_back(finite ? loss : -1);
     t.norms.push_back(finite ? norm : -1);
-    if (finite) t.optimizer->step(steps.gradient(), rate(step), clip_scale(norm, kClip) / weight, &*t.average);
+    if (finite) t.optimizer->step(steps->gradient(), rate(step), clip_scale(norm, kClip) / weight, &*t.average);
     if (scaled) t.scale.update(finite);
   }
   return t.result();
@@ -76,7 +76,7 @@ Result by_gpu(const OptimizerOptions& options, bool scaled, Graphs graphs) {
   Training t(options, scaled);
   const GpuUpdate update(t.model.params(), t.optimizer.get(), t.ranges, {.clip_norm = kClip, .scaled = scaled});
   const auto alone = make_self_communicator();
-  ShardedStep steps(*alone, t.model, {.graphs = graphs}, &update);
+  const auto steps = make_sharded_step(*alone, t.model, {.graphs = graphs}, &update);
   const auto add = [&](const std::optional<EndedStep>& ended) {
     CHECK(ended->step == std::ssize(t.losses));
     const GpuOutcome& found = ended->outcome;
@@ -87,14 +87,14 @@ Result by_gpu(const OptimizerOptions& options, bool scaled, Graphs graphs) {
     if (scaled) t.scale.update(found.skipped == 0);
   };
   for (std::int64_t step = 0; step < kSteps; ++step) {
-    steps.start(batch_at(step), 0, {.lr = rate(step), .loss_scale = t.scale, .average = &*t.average});
-    const std::optional<EndedStep> before = steps.take(false);
+    steps->start(batch_at(step), 0, {.lr = rate(step), .loss_scale = t.scale, .average = &*t.average});
+    const std::optional<EndedStep> before = steps->take(false);
     CHECK(before.has_value() == (step > 0 && step != 4 && step != 11));
     if (before) add(before);
-    if (step == 3 || step == 10) add(steps.take(true));  // as before an evaluation
+    if (step == 3 || step == 10) add(steps->take(true));  // as before an evaluation
   }
-  add(steps.take(true));
-  CHECK_FALSE(steps.take(true).has_value());
+  add(steps->take(true));
+  CHECK_FALSE(steps->take(true).has_value());
   return t.result();
 }
 
@@ -104,24 +104,25 @@ TEST_SUITE("step.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("a repeated step has the same bits, and its pass is recorded once for each kind of batch and half") {
     SmallModel model, other;
     const auto alone = make_self_communicator();
-    ShardedStep calls(*alone, model, {.graphs = Graphs::off}), graphs(*alone, other, {.graphs = Graphs::on});
+    const auto calls = make_sharded_step(*alone, model, {.graphs = Graphs::off});
+    const auto graphs = make_sharded_step(*alone, other, {.graphs = Graphs::on});
     for (std::int64_t step = 0; step < 24; ++step) {
       CAPTURE(step);
       const GlobalBatch batch = batch_at(step);
       const unsigned flags = step == 6 ? unsigned{kCheckpoint} : 0;
-      const StepSums expected = calls.run(batch, flags);
-      const StepSums sums = graphs.run(batch, flags);
+      const StepSums expected = calls->run(batch, flags);
+      const StepSums sums = graphs->run(batch, flags);
       CHECK(sums.loss == expected.loss);
       CHECK(sums.weight == static_cast<double>(batch.count));
       CHECK(sums.flags == flags);
-      CHECK(elements<float>(graphs.gradient()) == elements<float>(calls.gradient()));
+      CHECK(elements<float>(graphs->gradient()) == elements<float>(calls->gradient()));
     }
     // Two kinds of batches, of three and of two micro-batches. Each kind runs call by call until its memory has its
     // size, at most twice, and is then captured once for each half of the pinned memory.
     CHECK(other.passes <= (3 + 2) * (2 + 2));
     CHECK(model.passes == 16 * 3 + 8 * 2);
     const int recorded = other.passes;
-    for (std::int64_t step = 24; step < 60; ++step) graphs.run(batch_at(step));
+    for (std::int64_t step = 24; step < 60; ++step) graphs->run(batch_at(step));
     CHECK(other.passes == recorded);
   }
 
@@ -149,21 +150,21 @@ TEST_SUITE("step.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     const auto optimizer = make_optimizer({.name = "adam"}, model.params(), ranges);
     const GpuUpdate update(model.params(), optimizer.get(), ranges, {});
     const auto alone = make_self_communicator();
-    ShardedStep steps(*alone, model, {}, &update);
-    const auto start = [&](std::int64_t step) { steps.start(batch_at(step), 0, {.lr = 0.1}); };
+    const auto steps = make_sharded_step(*alone, model, {}, &update);
+    const auto start = [&](std::int64_t step) { steps->start(batch_at(step), 0, {.lr = 0.1}); };
     start(0);
     start(1);
-    CHECK(steps.take(false)->outcome.failed == 0);
-    CHECK(steps.take(true)->outcome.failed == 0);
+    CHECK(steps->take(false)->outcome.failed == 0);
+    CHECK(steps->take(true)->outcome.failed == 0);
     const std::vector<float> before = elements<float>(model.params().values());
     start(2);
     start(3);
-    const GpuOutcome failed = steps.take(false)->outcome;
+    const GpuOutcome failed = steps->take(false)->outcome;
     CHECK(failed.failed == 1);
     REQUIRE(failed.bad_element >= 0);
     CHECK(element_text(model.params(), failed.bad_element, failed.bad_value).starts_with("first.weight["));
     CHECK_FALSE(std::isfinite(failed.bad_value));
-    CHECK(steps.take(true)->outcome.failed == 0);
+    CHECK(steps->take(true)->outcome.failed == 0);
     CHECK(elements<float>(model.params().values()) == before);
   }
 
@@ -175,13 +176,13 @@ TEST_SUITE("step.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     const auto optimizer = make_optimizer({.name = "adam"}, model.params(), ranges);
     const GpuUpdate update(model.params(), optimizer.get(), ranges, {.scaled = true});
     const auto alone = make_self_communicator();
-    ShardedStep steps(*alone, model, {}, &update);
+    const auto steps = make_sharded_step(*alone, model, {}, &update);
     std::vector<GpuOutcome> found;
     for (std::int64_t step = 0; step < 4; ++step) {  // the host learns of the first overflow after the second one began
-      steps.start(batch_at(step), 0, {.lr = 0.1, .loss_scale = {.value = 2, .steps = 0}});
-      if (const auto before = steps.take(false)) found.push_back(before->outcome);
+      steps->start(batch_at(step), 0, {.lr = 0.1, .loss_scale = {.value = 2, .steps = 0}});
+      if (const auto before = steps->take(false)) found.push_back(before->outcome);
     }
-    found.push_back(steps.take(true)->outcome);
+    found.push_back(steps->take(true)->outcome);
     REQUIRE(found.size() == 4);
     CHECK(found[1].skipped + found[1].failed == 0);
     CHECK(found[2].skipped == 1);
@@ -191,13 +192,14 @@ TEST_SUITE("step.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("steps whose loss waits for the GPU run without graphs, or end if graphs are required") {
     SmallModel model;
     const auto alone = make_self_communicator();
-    ShardedStep automatic(*alone, model, {.graphs = Graphs::automatic}), on(*alone, model, {.graphs = Graphs::on});
+    const auto automatic = make_sharded_step(*alone, model, {.graphs = Graphs::automatic});
+    const auto on = make_sharded_step(*alone, model, {.graphs = Graphs::on});
     model.waits = [](std::int64_t) { return true; };
     for (std::int64_t step = 0; step < 30; ++step)
-      CHECK(automatic.run(batch_at(step)).weight == static_cast<double>(batch_at(step).count));
+      CHECK(automatic->run(batch_at(step)).weight == static_cast<double>(batch_at(step).count));
     CHECK_THROWS_WITH_AS(
         [&] {
-          for (std::int64_t step = 0; step < 30; ++step) on.run(batch_at(step));
+          for (std::int64_t step = 0; step < 30; ++step) on->run(batch_at(step));
         }(),
         doctest::Contains("a step cannot be captured in a graph: waiting for the GPU"), Error);
   }
@@ -238,11 +240,11 @@ TEST_SUITE("step.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     SmallModel model;
     model.apart = false;
     const auto alone = make_self_communicator();
-    ShardedStep on(*alone, model, {.graphs = Graphs::on});
-    CHECK_THROWS_WITH_AS(on.run(batch_at(0)), doctest::Contains("differ in shape and cannot be repeated"), Error);
-    ShardedStep steps(*alone, model, {});
+    const auto on = make_sharded_step(*alone, model, {.graphs = Graphs::on});
+    CHECK_THROWS_WITH_AS(on->run(batch_at(0)), doctest::Contains("differ in shape and cannot be repeated"), Error);
+    const auto steps = make_sharded_step(*alone, model, {});
     for (std::int64_t step = 0; step < 6; ++step)
-      CHECK(steps.run(batch_at(step)).weight == static_cast<double>(batch_at(step).count));
+      CHECK(steps->run(batch_at(step)).weight == static_cast<double>(batch_at(step).count));
     CHECK(model.passes == 4 * 3 + 2 * 2);
   }
 }

@@ -108,7 +108,7 @@ TEST_SUITE("step.row_exchange") {
         if (stride > 7) CHECK(sent < whole.size() / 2);
       }
     }
-    CHECK(rows.choice().starts_with("by rows") == (comm.size() > 1));
+    CHECK(rows.decisions().choice().starts_with("by rows") == (comm.size() > 1));
   }
 
   TEST_CASE("a table whose rows are all touched is sent whole, and no bitmap precedes it again") {
@@ -121,7 +121,8 @@ TEST_SUITE("step.row_exchange") {
     exchanged(rows, parts, &sent);
     CHECK(sent == 0);
     CHECK_FALSE(rows.on());
-    if (comm.size() > 1) CHECK(rows.choice().starts_with("whole, rows touched in the first step: table 100 % of 300"));
+    if (comm.size() > 1)
+      CHECK(rows.decisions().choice().starts_with("whole, rows touched in the first step: table 100 % of 300"));
   }
 
   TEST_CASE("a step of a sequence model has the same gradient on any ranks and threads, with its items by rows") {
@@ -131,17 +132,17 @@ TEST_SUITE("step.row_exchange") {
     SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2}, read_set(gap_sessions(30)));
     const GlobalBatch batch{.seed = 3, .epoch = 1, .step = 4, .first = 2, .count = 7};
     const auto alone = make_self_communicator();
-    ShardedStep reference(*alone, model, {.threads = 1, .shards = 1});
-    const StepSums expected = reference.run(batch);
+    const auto reference = make_sharded_step(*alone, model, {.threads = 1, .shards = 1});
+    const StepSums expected = reference->run(batch);
     for (const int threads : {1, 2}) {
-      ShardedStep step(comm, model, {.threads = threads, .shards = 4});
+      const auto step = make_sharded_step(comm, model, {.threads = threads, .shards = 4});
       for (int again = 0; again < 2; ++again) {
-        const StepSums sums = step.run(batch);
+        const StepSums sums = step->run(batch);
         CHECK(sums.loss == Approx(expected.loss).epsilon(1e-12));
         CHECK(sums.weight == expected.weight);
-        CHECK(difference(step.gradient(), reference.gradient()) < 1e-10);
+        CHECK(difference(step->gradient(), reference->gradient()) < 1e-10);
       }
-      CHECK(step.row_choice().empty() == (comm.size() == 1));
+      CHECK(step->row_choice().empty() == (comm.size() == 1));
     }
   }
 
@@ -162,10 +163,11 @@ TEST_SUITE("step.row_exchange") {
             const StepOptions options{.threads = threads, .shards = 8, .reproducible = reproducible};
             StepOptions simple = options;
             if (reproducible) simple.threads = 1;
-            ShardedStep steps(ours, *by_rows, options), reference(*alone, *whole, simple);
+            const auto steps = make_sharded_step(ours, *by_rows, options);
+            const auto reference = make_sharded_step(*alone, *whole, simple);
             const OptimizerOptions adam{.lazy = lazy};
             const auto update = make_optimizer(adam, by_rows->params(), trainable_ranges(by_rows->params()));
-            reference.run({.seed = 3, .count = 9});  // makes its gradients, without rows
+            reference->run({.seed = 3, .count = 9});  // makes its gradients, without rows
             whole->params().at("item_emb.weight").row_sparse = lazy;
             const auto update_whole = make_optimizer(adam, whole->params(), trainable_ranges(whole->params()));
             // A third model defers the rows without gradient.
@@ -173,23 +175,23 @@ TEST_SUITE("step.row_exchange") {
             std::optional<LazyAdam> late;
             CHECK(LazyAdam::defers(adam, deferred->params()) == (!lazy && l2 == 0));
             if (!lazy && l2 == 0) late.emplace(adam, deferred->params());
-            ShardedStep reads(ours, *deferred, options);
+            const auto reads = make_sharded_step(ours, *deferred, options);
             for (std::int64_t step = 0; step < 4; ++step) {
               const GlobalBatch batch{.seed = 3, .step = step, .first = 9 * step, .count = step == 2 ? 3 : 9};
-              const StepSums sums = steps.run(batch), expected = reference.run(batch);
+              const StepSums sums = steps->run(batch), expected = reference->run(batch);
               CHECK(sums.loss == expected.loss);
-              CHECK(same_bits(steps.gradient(), reference.gradient()));
-              CHECK(add_penalty(by_rows->params(), steps.gradient(), sums.weight, lazy) ==
-                    add_penalty(whole->params(), Tensor(reference.gradient()), sums.weight, lazy));
-              CHECK(gradient_norm(steps.gradient(), by_rows->norm_ranges()) ==
-                    gradient_norm(Tensor(reference.gradient()), whole->norm_ranges()));
-              update->step(steps.gradient(), 0.01, 1 / sums.weight);
-              update_whole->step(Tensor(reference.gradient()), 0.01, 1 / sums.weight);
+              CHECK(same_bits(steps->gradient(), reference->gradient()));
+              CHECK(add_penalty(by_rows->params(), steps->gradient(), sums.weight, lazy) ==
+                    add_penalty(whole->params(), Tensor(reference->gradient()), sums.weight, lazy));
+              CHECK(gradient_norm(steps->gradient(), by_rows->norm_ranges()) ==
+                    gradient_norm(Tensor(reference->gradient()), whole->norm_ranges()));
+              update->step(steps->gradient(), 0.01, 1 / sums.weight);
+              update_whole->step(Tensor(reference->gradient()), 0.01, 1 / sums.weight);
               CHECK(same_bits(by_rows->params().values(), whole->params().values()));
               if (!late) continue;
-              CHECK(reads.run(batch).loss == expected.loss);
-              CHECK(same_bits(reads.gradient(), reference.gradient()));
-              late->step(reads.gradient(), 0.01, 1 / sums.weight);
+              CHECK(reads->run(batch).loss == expected.loss);
+              CHECK(same_bits(reads->gradient(), reference->gradient()));
+              late->step(reads->gradient(), 0.01, 1 / sums.weight);
             }
             if (late) {
               CHECK_FALSE(same_bits(deferred->params().values(), whole->params().values()));
@@ -201,7 +203,7 @@ TEST_SUITE("step.row_exchange") {
               }
             }
             std::int64_t rows = 0;
-            for (const auto& table : steps.gradient().nonzero->tables())
+            for (const auto& table : steps->gradient().nonzero->tables())
               for_each_bit(table.rows, 0, table.param->shape[0], [&](std::int64_t) { ++rows; });
             CHECK(rows > 0);
             CHECK(rows < (l2 > 0 && !lazy ? kItems + 2 : 400));
@@ -227,12 +229,12 @@ TEST_SUITE("step.row_exchange") {
       CHECK(covered == model.params().flat_size());
       const GlobalBatch batch{.seed = 3, .epoch = 1, .step = 4, .first = 2, .count = 17};
       for (const int threads : {1, 2}) {
-        ShardedStep whole(comm, model, {.threads = threads, .shards = 4});
-        ShardedStep pieces(comm, model, {.threads = threads, .shards = 4, .bucket_bytes = 1});
-        const StepSums expected = whole.run(batch), sums = pieces.run(batch);
+        const auto whole = make_sharded_step(comm, model, {.threads = threads, .shards = 4});
+        const auto pieces = make_sharded_step(comm, model, {.threads = threads, .shards = 4, .bucket_bytes = 1});
+        const StepSums expected = whole->run(batch), sums = pieces->run(batch);
         CHECK(sums.loss == Approx(expected.loss).epsilon(1e-12));
         CHECK(sums.weight == expected.weight);
-        CHECK(difference(pieces.gradient(), whole.gradient()) < 1e-10);
+        CHECK(difference(pieces->gradient(), whole->gradient()) < 1e-10);
       }
     }
   }

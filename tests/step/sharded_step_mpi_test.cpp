@@ -40,24 +40,24 @@ TEST_SUITE("step.sharded_step") {
     for (const bool reproducible : {false, true}) {
       for (const int threads : {1, 2, 3}) {
         for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
-          ShardedStep step(
+          const auto step = make_sharded_step(
               comm, model,
               {.threads = threads, .shards = 8, .reproducible = reproducible, .bucket_bytes = bucket_bytes});
-          CHECK(step.buckets() == (bucket_bytes == 1 ? 5 : 1));
+          CHECK(step->buckets() == (bucket_bytes == 1 ? 5 : 1));
           for (const std::int64_t count : {1, 2, 3, 7, 8, 61, 80}) {  // fewer samples than ranks, threads, shards
             for (const auto& [micro, chunk, rows] :
                  {std::tuple<std::int64_t, std::int64_t, std::int64_t>{0, 0, 0}, {5, 0, 1}, {0, 3, 7}, {5, 1, 7}}) {
               model.in_cache = chunk;
               model.most_rows = rows;
               const GlobalBatch batch = batch_of(count, micro);
-              const StepSums sums = step.run(batch);
+              const StepSums sums = step->run(batch);
               CAPTURE(count);
               CAPTURE(threads);
               CAPTURE(micro);
               CAPTURE(chunk);
               CAPTURE(rows);
               CAPTURE(reproducible);
-              CHECK(error_against_reference(model, step, sums, batch) < 1e-13);
+              CHECK(error_against_reference(model, *step, sums, batch) < 1e-13);
             }
           }
         }
@@ -71,9 +71,9 @@ TEST_SUITE("step.sharded_step") {
       for (const std::int64_t micro : {0, 300}) {
         ToyTask model(DType::f32, 1000);
         model.most_rows = 7;
-        ShardedStep step(test_world().communicator(), model, {.threads = threads, .shards = 1});
+        const auto step = make_sharded_step(test_world().communicator(), model, {.threads = threads, .shards = 1});
         const GlobalBatch batch = batch_of(777, micro);
-        step.run(batch);
+        step->run(batch);
         CHECK(model.row_counts == (micro == 0 ? 1 : 3));
         REQUIRE(std::ssize(model.computed) == (micro == 0 ? 1 : 3) * threads);
         for (const Shard& part : model.computed) {
@@ -94,17 +94,17 @@ TEST_SUITE("step.sharded_step") {
       ToyTask model(DType::f32, 1000);
       model.in_cache = 7;
       if (shards == 64) model.most_rows = 7;  // threads share rows
-      ShardedStep reference(*alone, model, {.threads = 1, .shards = shards, .reproducible = true});
+      const auto reference = make_sharded_step(*alone, model, {.threads = 1, .shards = shards, .reproducible = true});
       for (const int threads : {1, 2, 3, 9}) {
-        ShardedStep step(test_world().communicator(), model,
-                         {.threads = threads, .shards = shards, .reproducible = true});
+        const auto step = make_sharded_step(test_world().communicator(), model,
+                                            {.threads = threads, .shards = shards, .reproducible = true});
         for (const std::int64_t count : {1, 2, 15, 16, 17, 500, 777}) {
           for (const std::int64_t micro : {0, 100}) {
-            const StepSums expected = reference.run(batch_of(count, micro)), sums = step.run(batch_of(count, micro));
+            const StepSums expected = reference->run(batch_of(count, micro)), sums = step->run(batch_of(count, micro));
             CAPTURE(count);
             CHECK(sums.loss == expected.loss);
             CHECK(sums.weight == expected.weight);
-            CHECK(std::memcmp(step.gradient().raw(), reference.gradient().raw(), step.gradient().size_bytes()) == 0);
+            CHECK(std::memcmp(step->gradient().raw(), reference->gradient().raw(), step->gradient().size_bytes()) == 0);
           }
         }
       }
@@ -113,27 +113,28 @@ TEST_SUITE("step.sharded_step") {
 
   TEST_CASE("default mode: one more thread changes no more than rounding, and the same run repeats its bits") {
     ToyTask model(DType::f32, 1000);
-    ShardedStep one(test_world().communicator(), model, {.threads = 1}),
-        two(test_world().communicator(), model, {.threads = 2});
+    const auto one = make_sharded_step(test_world().communicator(), model, {.threads = 1});
+    const auto two = make_sharded_step(test_world().communicator(), model, {.threads = 2});
     const GlobalBatch batch = batch_of(777);
-    const StepSums a = one.run(batch), b = two.run(batch);
-    CHECK(error_against_reference(model, one, a, batch) < 1e-5);
-    CHECK(error_against_reference(model, two, b, batch) < 1e-5);
-    ShardedStep again(test_world().communicator(), model, {.threads = 2});
-    again.run(batch);
-    CHECK(std::memcmp(two.gradient().raw(), again.gradient().raw(), two.gradient().size_bytes()) == 0);
+    const StepSums a = one->run(batch), b = two->run(batch);
+    CHECK(error_against_reference(model, *one, a, batch) < 1e-5);
+    CHECK(error_against_reference(model, *two, b, batch) < 1e-5);
+    const auto again = make_sharded_step(test_world().communicator(), model, {.threads = 2});
+    again->run(batch);
+    CHECK(std::memcmp(two->gradient().raw(), again->gradient().raw(), two->gradient().size_bytes()) == 0);
   }
 
   TEST_CASE("a flag that one rank raises is seen by all, in both modes and with buckets") {
     World& world = test_world();
     ToyTask model;
     for (const bool reproducible : {false, true}) {
-      ShardedStep step(world.communicator(), model, {.threads = 2, .reproducible = reproducible, .bucket_bytes = 1});
-      CHECK(step.run(batch_of(10), 0).flags == 0);
+      const auto step = make_sharded_step(world.communicator(), model,
+                                          {.threads = 2, .reproducible = reproducible, .bucket_bytes = 1});
+      CHECK(step->run(batch_of(10), 0).flags == 0);
       const bool last = world.rank() == world.size() - 1;
-      CHECK(step.run(batch_of(10), last ? kStop : 0u).flags == kStop);
-      CHECK(step.run(batch_of(10), world.rank() == 0 ? kCheckpoint | kStop : 0u).flags == (kCheckpoint | kStop));
-      CHECK(step.run(batch_of(10), 0).flags == 0);
+      CHECK(step->run(batch_of(10), last ? kStop : 0u).flags == kStop);
+      CHECK(step->run(batch_of(10), world.rank() == 0 ? kCheckpoint | kStop : 0u).flags == (kCheckpoint | kStop));
+      CHECK(step->run(batch_of(10), 0).flags == 0);
     }
   }
 
@@ -141,19 +142,19 @@ TEST_SUITE("step.sharded_step") {
     World& world = test_world();
     ToyTask model(DType::f32, 1000);
     for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
-      ShardedStep step(world.communicator(), model,
-                       {.threads = 2, .bucket_bytes = bucket_bytes, .compression = Compression::bf16});
+      const auto step = make_sharded_step(
+          world.communicator(), model, {.threads = 2, .bucket_bytes = bucket_bytes, .compression = Compression::bf16});
       for (const std::int64_t count : {1, 7, 777}) {
         const GlobalBatch batch = batch_of(count);
-        const StepSums sums = step.run(batch, kCheckpoint);
+        const StepSums sums = step->run(batch, kCheckpoint);
         CAPTURE(count);
         CHECK(sums.flags == kCheckpoint);
         double loss, weight;
         model.reference(batch.seed, batch.epoch, batch.first, batch.count, loss, weight);
         CHECK(std::abs(sums.loss - loss) < 1e-5 * loss);
         // Half a unit of 2^-8 for what each rank sends, and for the sum; ranks' parts may be larger than their sum.
-        CHECK(error_against_reference(model, step, sums, batch) < (world.size() == 1 ? 1e-5 : 1.5e-2));
-        const auto bits = step.gradient().span<float>();
+        CHECK(error_against_reference(model, *step, sums, batch) < (world.size() == 1 ? 1e-5 : 1.5e-2));
+        const auto bits = step->gradient().span<float>();
         std::vector<float> high(bits.begin(), bits.end()), low = high;
         world.communicator().all_reduce(std::span(high), ReduceOp::max, "gradient");
         world.communicator().all_reduce(std::span(low), ReduceOp::min, "gradient");
@@ -161,10 +162,10 @@ TEST_SUITE("step.sharded_step") {
       }
     }
     ToyTask wide(DType::f64);
-    CHECK_THROWS_WITH_AS(ShardedStep(world.communicator(), wide, {.compression = Compression::bf16}),
+    CHECK_THROWS_WITH_AS(make_sharded_step(world.communicator(), wide, {.compression = Compression::bf16}),
                          doctest::Contains("dist.compress"), Error);
     CHECK_THROWS_WITH_AS(
-        ShardedStep(world.communicator(), model, {.reproducible = true, .compression = Compression::bf16}),
+        make_sharded_step(world.communicator(), model, {.reproducible = true, .compression = Compression::bf16}),
         doctest::Contains("dist.compress"), Error);
   }
 
@@ -172,20 +173,20 @@ TEST_SUITE("step.sharded_step") {
     ToyTask model;
     const auto alone = make_self_communicator();
     for (const bool reproducible : {false, true}) {
-      ShardedStep step(*alone, model, {.threads = 3, .reproducible = reproducible});
+      const auto step = make_sharded_step(*alone, model, {.threads = 3, .reproducible = reproducible});
       model.fails_at = 25;
-      CHECK_THROWS_WITH(step.run(batch_of(50)), "sample 25 is bad");
+      CHECK_THROWS_WITH(step->run(batch_of(50)), "sample 25 is bad");
       model.fails_at = -1;
-      const StepSums sums = step.run(batch_of(50));
-      CHECK(error_against_reference(model, step, sums, batch_of(50)) < 1e-5);
+      const StepSums sums = step->run(batch_of(50));
+      CHECK(error_against_reference(model, *step, sums, batch_of(50)) < 1e-5);
     }
   }
 
   TEST_CASE("reproducible needs a power of two of shards, and one for each rank") {
     ToyTask model;
     World& world = test_world();
-    CHECK_THROWS_AS(ShardedStep(world.communicator(), model, {.shards = 12, .reproducible = true}), Error);
+    CHECK_THROWS_AS(make_sharded_step(world.communicator(), model, {.shards = 12, .reproducible = true}), Error);
     if (world.size() > 2)
-      CHECK_THROWS_AS(ShardedStep(world.communicator(), model, {.shards = 2, .reproducible = true}), Error);
+      CHECK_THROWS_AS(make_sharded_step(world.communicator(), model, {.shards = 2, .reproducible = true}), Error);
   }
 }

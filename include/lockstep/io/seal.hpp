@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,6 +38,17 @@ bool has_end_mark(const std::filesystem::path& path);
 bool is_seal(const std::string& attribute);
 /// Describes why the end mark does not match the bytes before it, or returns "".
 std::string end_mark_defect(const std::filesystem::path& path);
+
+/// Describes what is wrong with the contents of a file, or returns "".
+using ContentsDefect = std::function<std::string(const std::filesystem::path&)>;
+/// Writes an HDF5 file with checksums and an end mark, whole or not at all. `fill` writes its contents.
+///
+/// defect  unless null, describes why the file does not read back from the disk: the checksums are of values in memory
+/// errors  as write_atomically(); Error (internal) with the defect
+void write_sealed(const std::filesystem::path& path, const ContentsDefect& defect,
+                  const std::function<void(H5File&)>& fill);
+/// Describes why such a file is not whole, by its end mark, then by its contents, or returns "". Reads it only once.
+std::string sealed_file_defect(const std::filesystem::path& path, const ContentsDefect& defect);
 
 /// Records that this process has found a file, or this part of it, whole. known_whole() is true until the file's size,
 /// time, inode or last bytes change, so that no file is read twice. Thread-safe.

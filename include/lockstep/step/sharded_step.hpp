@@ -3,12 +3,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/optim/gpu_update.hpp"
 #include "lockstep/step/shard_model.hpp"
 
 namespace lockstep {
+
+class RowExchange;
 
 /// The samples of one optimizer step over all ranks: positions [first, first + count) of an epoch's order.
 struct GlobalBatch {
@@ -100,33 +103,30 @@ struct StepSeconds {
 ///   const auto before = step.take(false);     // the outcome of the previous step
 class ShardedStep {
  public:
-  /// errors  Error (usage): reproducible with a number of shards that is not a power of two; compression of f64; a
-  ///         backend or graphs that the device does not offer
-  /// `update` follows each gradient that stays on a GPU; null: nothing does. It must outlive this object.
-  ShardedStep(Communicator& comm, ShardModel& model, const StepOptions& options, const GpuUpdate* update = nullptr);
-  ~ShardedStep();
+  ShardedStep() = default;
+  virtual ~ShardedStep() = default;
   ShardedStep(const ShardedStep&) = delete;
   ShardedStep& operator=(const ShardedStep&) = delete;
 
   /// Sets gradient() to the gradient of the *sum* of losses over all ranks, times batch.loss_scale. Collective.
-  StepSums run(const GlobalBatch& batch, unsigned flags = 0);
+  virtual StepSums run(const GlobalBatch& batch, unsigned flags = 0) = 0;
   /// Whether the gradient stays on a GPU, as start() and take() require.
-  bool stays_on_gpu() const;
+  virtual bool stays_on_gpu() const = 0;
   /// Enqueues a step and its update. Take the outcomes of all earlier steps but the previous one first. Collective.
-  void start(const GlobalBatch& batch, unsigned flags, const StepInput& input);
+  virtual void start(const GlobalBatch& batch, unsigned flags, const StepInput& input) = 0;
   /// Waits for the oldest step whose outcome was not taken and returns it; returns nothing if there is no such step.
   /// Considers the step that was started last only if `last` is set: otherwise the GPU keeps working while the host
   /// waits.
   /// errors  Error if a rank is late or the GPU failed
-  std::optional<EndedStep> take(bool last);
+  virtual std::optional<EndedStep> take(bool last) = 0;
   /// The samples of a micro-batch that a rank computes.
-  Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const;
+  virtual Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const = 0;
   /// Add only to elements in its `nonzero`, or add them there, as add_penalty() does: the next step clears no others.
   ///
   /// shapes  (flat_size of the model's parameters), valid until the next start()
-  const FlatGradient& gradient() const;
-  const StepSeconds& seconds() const;
-  std::int64_t buckets() const;
+  const FlatGradient& gradient() const { return gradient_; }
+  const StepSeconds& seconds() const { return seconds_; }
+  virtual std::int64_t buckets() const = 0;
   /// How the gradients of row-sparse parameters are sent, decided in the first step: "by rows, ..." or "whole, ...".
   /// Empty before the first step, and if there is nothing to decide.
   std::string row_choice() const;
@@ -135,11 +135,20 @@ class ShardedStep {
   std::string row_decisions() const;
   void take_row_decisions(const std::string& decisions);
   /// "self", "mpi" or "nccl".
-  const char* backend() const;
+  virtual const char* backend() const = 0;
 
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+ protected:
+  FlatGradient gradient_;
+  StepSeconds seconds_;
+  std::vector<RowExchange*> row_exchanges_;  ///< of the gradient's buckets
 };
+
+/// The step for a model's device and these options.
+///
+/// update  follows each gradient that stays on a GPU; null: nothing does. It must outlive the step.
+/// errors  Error (usage): reproducible with a number of shards that is not a power of two; compression of f64; a
+///         backend or graphs that the device does not offer
+std::unique_ptr<ShardedStep> make_sharded_step(Communicator& comm, ShardModel& model, const StepOptions& options,
+                                               const GpuUpdate* update = nullptr);
 
 }  // namespace lockstep

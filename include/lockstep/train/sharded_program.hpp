@@ -37,7 +37,7 @@ class ShardedProgram : public TrainingProgram {
   ProgramState state() override { return {{{"", optimizer_.get()}}}; }
   ProgramFacts facts() override;
   /// Gradient of the sum of the last step's losses.
-  const FlatGradient& gradient() const { return step_.gradient(); }
+  const FlatGradient& gradient() const { return step_->gradient(); }
 
  protected:
   /// batch  samples of a micro-batch over all ranks
@@ -58,7 +58,7 @@ class ShardedProgram : public TrainingProgram {
   const RunConfig& config_;
   const std::int64_t batch_;     ///< samples of a micro-batch, over all ranks
   const std::int64_t per_step_;  ///< samples of an optimizer step
-  ShardedStep& sharded_step() { return step_; }
+  ShardedStep& sharded_step() { return *step_; }
   /// The end of a step whose gradient stays on a GPU, or null.
   GpuUpdate* gpu_update() { return update_ ? &*update_ : nullptr; }
   /// ", in 4 micro-batches of 16" if a step has several, else "".
@@ -74,7 +74,7 @@ class ShardedProgram : public TrainingProgram {
   const std::vector<FlatRange> norm_ranges_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GpuUpdate> update_;
-  ShardedStep step_;
+  const std::unique_ptr<ShardedStep> step_;
   StepRows rows_;
   std::int64_t last_epoch_ = 0;  ///< of the last step
   bool logged_ = false;          ///< whether ShardedStep::row_choice() is in the log

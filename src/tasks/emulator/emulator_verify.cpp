@@ -245,18 +245,18 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
   const LrSchedule schedule = make_schedule(file, lr);
   const auto optimizer = make_reference_optimizer(file, model.params());
   Ema ema(model.params(), decay);
-  ShardedStep step(world.communicator(), model, options.step);
+  const auto step = make_sharded_step(world.communicator(), model, options.step);
   std::vector<double> losses, rates;
   for (std::int64_t s = 0; s < model.batches(); ++s) {
-    const StepSums sums = step.run({.step = s, .count = static_cast<std::int64_t>(model.batch(s).size())});
+    const StepSums sums = step->run({.step = s, .count = static_cast<std::int64_t>(model.batch(s).size())});
     losses.push_back(sums.loss / sums.weight);
     rates.push_back(schedule.lr(s, 0));
     if (s == 0) {
       v.relative("outputs", "loss_batch0", losses[0], kOutput);
-      for (const auto& [name, values] : by_parameter(model.params(), step.gradient(), 1 / sums.weight))
+      for (const auto& [name, values] : by_parameter(model.params(), step->gradient(), 1 / sums.weight))
         v.relative("grads", name, values, kGradient);
     }
-    optimizer->step(step.gradient(), rates.back(), 1 / sums.weight, decay > 0 ? &ema : nullptr);
+    optimizer->step(step->gradient(), rates.back(), 1 / sums.weight, decay > 0 ? &ema : nullptr);
   }
   v.relative("steps", "loss", losses, kOutput);
   v.relative("steps", "lr", rates, 1e-12);

@@ -248,12 +248,12 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
   const std::vector<FlatRange> ranges = trainable_ranges(model.params());
   const auto optimizer = make_optimizer(adam, model.params(), ranges);
   const double lr = file.real_attribute("/", "lr"), clip = file.real_attribute("/", "clip");
-  ShardedStep step(world.communicator(), model, options.step);
+  const auto step = make_sharded_step(world.communicator(), model, options.step);
 
-  const StepSums first = step.run({.count = sizes.batch});
-  for (const auto& [name, values] : by_parameter(model.params(), step.gradient(), 1 / first.weight))
+  const StepSums first = step->run({.count = sizes.batch});
+  for (const auto& [name, values] : by_parameter(model.params(), step->gradient(), 1 / first.weight))
     vanishes(name) ? v.absolute("grads", name, values, kNothing) : v.relative("grads", name, values, kGradient);
-  v.relative("outputs", "grad_norm", gradient_norm(step.gradient(), ranges) / first.weight, kGradient);
+  v.relative("outputs", "grad_norm", gradient_norm(step->gradient(), ranges) / first.weight, kGradient);
 
   AdamDifference difference(adam);
   std::vector<double> losses, norms;
@@ -265,11 +265,11 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
       losses.push_back(r.loss);
       accuracy += r.accuracy / static_cast<double>(micros);
     }
-    const StepSums sums = step.run({.step = s, .count = sizes.per_step(), .micro = sizes.batch});
-    norms.push_back(gradient_norm(step.gradient(), ranges) / sums.weight);
+    const StepSums sums = step->run({.step = s, .count = sizes.per_step(), .micro = sizes.batch});
+    norms.push_back(gradient_norm(step->gradient(), ranges) / sums.weight);
     const double scale = clip_scale(norms.back(), clip) / sums.weight;
-    difference.add_step(model.params(), step.gradient(), scale, lr, kRounding);
-    optimizer->step(step.gradient(), lr, scale);
+    difference.add_step(model.params(), step->gradient(), scale, lr, kRounding);
+    optimizer->step(step->gradient(), lr, scale);
   }
   const auto mean = [&](const auto& metric) {
     double sum = 0;

@@ -257,14 +257,14 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
   const double lr = file.real_attribute("/", "lr");
 
   const auto optimizer = make_optimizer(how, model.params(), trainable_ranges(model.params()));
-  ShardedStep step(world.communicator(), model, options.step);
+  const auto step = make_sharded_step(world.communicator(), model, options.step);
   std::vector<double> losses;
   for (std::int64_t s = 0; s < model.batches(); ++s) {
-    const StepSums sums = step.run({.step = s, .count = model.samples()});
-    losses.push_back(sums.loss / sums.weight + add_penalty(model.params(), step.gradient(), sums.weight));
+    const StepSums sums = step->run({.step = s, .count = model.samples()});
+    losses.push_back(sums.loss / sums.weight + add_penalty(model.params(), step->gradient(), sums.weight));
     if (s == 0) {
       v.relative("outputs", "loss", losses, kOutput);
-      for (auto& [name, values] : by_parameter(model.params(), step.gradient())) {
+      for (auto& [name, values] : by_parameter(model.params(), step->gradient())) {
         for (double& value : values) value /= sums.weight;
         if (counts(v, name))
           v.relative("grads", name, values, kGradient);
@@ -272,7 +272,7 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
           v.absolute("grads", name, values, {10 * kVanishing, kDouble}, "nothing but rounding");
       }
     }
-    optimizer->step(step.gradient(), lr, 1 / sums.weight);
+    optimizer->step(step->gradient(), lr, 1 / sums.weight);
   }
   v.relative("after_steps", "losses", losses, kOutput);
   for (const Param& p : model.params().all())

@@ -202,7 +202,7 @@ exists key-whole/previous-1/pretrain/checkpoints/best.h5 key-whole/pretrain/chec
 run 2 "$LOCKSTEP" train $BOTH --run-dir both --init-from kgat/checkpoints/best.h5
 says 'option run.init .*: the pretraining of kind bprmf provides the initial weights'
 # A batch that counts per rank stays that of the first start, in the second phase too.
-RANK=${BOTH/scope global/scope rank}
+RANK=${BOTH/batch.size/batch.per_rank}
 ok on 2 "$LOCKSTEP" train $RANK --run-dir rank-whole
 run 85 on 2 "$LOCKSTEP" train $RANK --run-dir rank --max-hours 1e-9
 ok on 3 "$LOCKSTEP" train $RANK --run-dir rank

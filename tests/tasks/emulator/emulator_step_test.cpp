@@ -83,17 +83,17 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
     const Network network = {.hidden = 40, .layers = 3, .dtype = DType::f32};
     Training one(network, true), parts(network, true);
     one.train({50}, 0.05);
-    ShardedStep step(*parts.comm, *parts.model, {});
-    const StepSums sums = step.run({.seed = 5, .epoch = 1, .count = 50}, kCheckpoint);
+    const auto step = make_sharded_step(*parts.comm, *parts.model, {});
+    const StepSums sums = step->run({.seed = 5, .epoch = 1, .count = 50}, kCheckpoint);
     CHECK(sums.loss == one.outcomes[0].loss);
     CHECK(sums.flags == unsigned{kCheckpoint});
-    const double norm = gradient_norm(step.gradient(), parts.ranges) / sums.weight;
+    const double norm = gradient_norm(step->gradient(), parts.ranges) / sums.weight;
     const double found = one.outcomes[0].norm;
-    parts.optimizer->step(step.gradient(), 0.01, clip_scale(found, 0.05) / sums.weight, &*parts.average);
+    parts.optimizer->step(step->gradient(), 0.01, clip_scale(found, 0.05) / sums.weight, &*parts.average);
     CHECK(std::abs(norm / found - 1) < 1e-14);  // 3562 squares, added in f64 in two orders
     CHECK(found > 0.05);
     parts.outcomes = one.outcomes;
-    parts.gradient = on_cpu(step.gradient());
+    parts.gradient = on_cpu(step->gradient());
     CHECK(same_bits(one, parts));
   }
 
@@ -102,11 +102,11 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
       CAPTURE(activation);
       const Network network = {.in = 3, .out = 2, .hidden = 5, .layers = 2, .activation = activation};
       Training t(network, true);
-      ShardedStep step(*t.comm, *t.model, {});
+      const auto step = make_sharded_step(*t.comm, *t.model, {});
       const GlobalBatch batch = {.seed = 2, .count = 19};
-      const auto loss = [&] { return step.run(batch).loss; };
+      const auto loss = [&] { return step->run(batch).loss; };
       loss();
-      const OwnedTensor gradient = on_cpu(step.gradient());
+      const OwnedTensor gradient = on_cpu(step->gradient());
       const Tensor& values = t.model->params().values();
       double worst = 0, largest = 0;
       for (const Param& p : t.model->params().all())

@@ -50,19 +50,19 @@ struct EmulatorTraining {
   /// Steps over these numbers of samples. The outcomes are in order.
   void train(const std::vector<std::int64_t>& counts, double clip_norm, Graphs graphs = Graphs::automatic) {
     const GpuUpdate update(model->params(), optimizer.get(), ranges, {.clip_norm = clip_norm});
-    ShardedStep steps(*comm, *model, {.graphs = graphs}, &update);
+    const auto steps = make_sharded_step(*comm, *model, {.graphs = graphs}, &update);
     const auto add = [&](const std::optional<EndedStep>& ended) {
       if (ended) outcomes.push_back(ended->outcome);
     };
     std::int64_t first = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
-      steps.start({.seed = 5, .epoch = 1, .step = static_cast<std::int64_t>(i), .first = first, .count = counts[i]},
-                  kCheckpoint, {.lr = 0.01 * static_cast<double>(1 + i % 3), .average = &*average});
-      add(steps.take(false));
+      steps->start({.seed = 5, .epoch = 1, .step = static_cast<std::int64_t>(i), .first = first, .count = counts[i]},
+                   kCheckpoint, {.lr = 0.01 * static_cast<double>(1 + i % 3), .average = &*average});
+      add(steps->take(false));
       first = (first + counts[i]) % 20;
     }
-    add(steps.take(true));
-    gradient = on_cpu(steps.gradient());
+    add(steps->take(true));
+    gradient = on_cpu(steps->gradient());
   }
   std::vector<OwnedTensor> state() const {
     std::vector<OwnedTensor> all;

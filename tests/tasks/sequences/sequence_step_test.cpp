@@ -131,12 +131,12 @@ double differ_by(const Result& a, const Result& b) {
 }
 Result steps_of(CountingTask& task, Graphs graphs) {
   const auto alone = make_self_communicator();
-  ShardedStep steps(*alone, task, {.graphs = graphs});
+  const auto steps = make_sharded_step(*alone, task, {.graphs = graphs});
   Result result;
   for (std::int64_t step = 0; step < kSteps; ++step) {
-    const StepSums sums = steps.run(batch_at(step));
+    const StepSums sums = steps->run(batch_at(step));
     result.losses.push_back(sums.loss / sums.weight);
-    result.gradients.push_back(elements<float>(steps.gradient()));
+    result.gradients.push_back(elements<float>(steps->gradient()));
   }
   return result;
 }

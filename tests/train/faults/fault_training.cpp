@@ -24,10 +24,9 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/proof/proof.hpp"
 #include "lockstep/report/run_log.hpp"
-#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/registry.hpp"
+#include "lockstep/train/sharded_program.hpp"
 #include "lockstep/train/trainer.hpp"
-#include "lockstep/train/training_program.hpp"
 #include "support/toy_task.hpp"
 
 using namespace lockstep;
@@ -73,52 +72,26 @@ class FaultyModel final : public test::ToyTask {
   mutable bool done_ = false, flips_ = false;
 };
 
-/// ShardedProgram, as far as the model needs it, with the faults between its parts.
-class FaultyProgram final : public TrainingProgram {
+/// ShardedProgram, with the model's bits flipped around its update.
+class FaultyProgram final : public ShardedProgram {
  public:
   FaultyProgram(World& world, const RunConfig& config, FaultyModel& model, int threads)
-      : TrainingProgram({.positions = model.size(Split::train), .steps = model.size(Split::train) / config.batch.size}),
-        world_(world),
-        config_(config),
-        model_(model),
-        ranges_(trainable_ranges(model.params())),
-        optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
-        step_(world.communicator(), model, config.step_options(threads, config.shards())) {}
-  StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override {
-    const StepSums sums = step_.run({.seed = config_.run.seed,
-                                     .epoch = state.epoch,
-                                     .step = state.step,
-                                     .first = state.position,
-                                     .count = config_.batch.size,
-                                     .micro = config_.batch.size},
-                                    flags);
-    const bool flips = model_.take_flip();
-    auto change = world_.change();
-    const Tensor& gradient = step_.gradient();
-    if (flips && model_.fault() == "flip-gradient") flip_a_bit(gradient);
-    const double norm = gradient_norm(gradient, ranges_) / sums.weight;
-    optimizer_->step(gradient, lr, 1 / sums.weight, average);
-    if (flips && model_.fault() == "flip-optimizer") flip_a_bit(optimizer_->state()[0].value);
-    if (flips && (model_.fault() == "flip" || model_.fault() == "flip-always"))
-      flip_a_bit(model_.params().at("w2").value);
-    return {.advance = config_.batch.size,
-            .samples = config_.batch.size,
-            .outcome =
-                StepOutcome{
-                    .step = state.step, .loss = sums.loss, .weight = sums.weight, .norm = norm, .flags = sums.flags},
-            .change = std::move(change)};
+      : ShardedProgram(world, config, model, threads), model_(model) {}
+
+ protected:
+  void prepare_update() override {
+    flips_ = model_.take_flip();
+    if (flips_ && model_.fault() == "flip-gradient") flip_a_bit(gradient());
   }
-  bool settle_alone() override { return true; }
-  ProgramState state() override { return {{{"", optimizer_.get()}}}; }
-  ProgramFacts facts() override { return {.backend = step_.backend()}; }
+  void update_more(double /*lr*/, Ema* /*average*/) override {
+    if (flips_ && model_.fault() == "flip-optimizer") flip_a_bit(state().optimizers[0].optimizer->state()[0].value);
+    if (flips_ && (model_.fault() == "flip" || model_.fault() == "flip-always"))
+      flip_a_bit(model_.params().at("w2").value);
+  }
 
  private:
-  World& world_;
-  const RunConfig& config_;
   FaultyModel& model_;
-  std::vector<FlatRange> ranges_;
-  std::unique_ptr<Optimizer> optimizer_;
-  ShardedStep step_;
+  bool flips_ = false;
 };
 
 std::unique_ptr<TrainingProgram> FaultyModel::make_program(World& world, const RunConfig& config, int threads) {
