@@ -82,18 +82,6 @@ __global__ void __launch_bounds__(kThreads, 8)
   score.correct = correct;
 }
 
-}  // namespace
-
-const char* name(TokenLoss loss) { return loss == TokenLoss::stablemax ? "stablemax" : "softmax"; }
-
-TokenLoss parse_token_loss(std::string_view text) {
-  if (text == "stablemax") return TokenLoss::stablemax;
-  require_usage(text == "softmax", "loss '", text, "': unknown; choose stablemax or softmax");
-  return TokenLoss::softmax;
-}
-
-namespace {
-
 /// The cross-entropy of one position. Stores its gradient, times `share`, in dx unless dx is null.
 template <class T>
 double stablemax(std::int64_t n, const T* x, std::int64_t label, double share, T* dx) {

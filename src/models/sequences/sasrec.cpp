@@ -16,10 +16,6 @@ using Norm = SasRecArch::Norm;
 using PadMask = SasRecArch::PadMask;
 using Mhc = SasRecArch::Mhc;
 
-const char* name(Norm norm) { return norm == Norm::pre ? "pre" : norm == Norm::post ? "post" : "original"; }
-const char* name(PadMask mask) { return mask == PadMask::key ? "key" : mask == PadMask::none ? "none" : "query"; }
-const char* name(Mhc mhc) { return mhc == Mhc::none ? "none" : mhc == Mhc::streams ? "streams" : "collapsed"; }
-
 std::int64_t SasRecArch::parameters() const {
   const std::int64_t d = hidden, n = streams;
   const std::int64_t tables = timed ? 2 * (slots + time_span + 1) : slots + 1;
@@ -91,16 +87,6 @@ Var without_padding(Tape& t, Var x, std::span<const std::int32_t> items) {
 }
 
 }  // namespace
-
-ItemLoss::Kind parse_item_loss(std::string_view text, Fault fault) {
-  using Kind = ItemLoss::Kind;
-  for (const auto& [name, kind] : {std::pair{"bce", Kind::bce},
-                                   {"gbce", Kind::gbce},
-                                   {"sampled_softmax", Kind::sampled_softmax},
-                                   {"softmax", Kind::softmax}})
-    if (text == name) return kind;
-  throw Error(fault, join("loss '", text, "': unknown; choose bce, gbce, sampled_softmax or softmax"));
-}
 
 double ItemLoss::beta(std::int64_t items) const {
   if (kind != Kind::gbce) return 1;

@@ -145,11 +145,6 @@ KgData KgData::read(const std::filesystem::path& path, DataMemory& data_memory) 
   return data;
 }
 
-const char* name(GraphControl control) {
-  const char* const names[] = {"whole", "shuffled", "removed"};
-  return names[static_cast<std::size_t>(control)];
-}
-
 void KgData::own_graph(TripleGraph arrays, std::int64_t relations) {
   const auto shared = std::make_shared<const TripleGraph>(std::move(arrays));
   graph = {.nodes = nodes(),
