@@ -147,9 +147,9 @@ T read_value(const Option::Spec& spec, const std::string& text) {
     return read(text);
   } else if constexpr (std::same_as<T, std::vector<std::string>>) {
     return list(text);
-  } else if constexpr (std::same_as<T, std::vector<double>>) {
-    std::vector<double> values;
-    for (const auto& item : list(text)) values.push_back(read(item));
+  } else if constexpr (!std::same_as<T, std::string>) {
+    T values;
+    for (const auto& item : list(text)) values.push_back(read_value<typename T::value_type>(spec, item));
     return values;
   } else {
     if (spec.choices.empty() || std::ranges::find(spec.choices, text) != spec.choices.end()) return text;
@@ -184,10 +184,10 @@ std::string write_value(const std::vector<T>& values) {
 template <class T>
 void check_value(const Option::Spec& spec, const T& value) {
   if (!spec.rule.holds) return;
-  if constexpr (std::same_as<T, std::vector<double>>) {
-    for (const double v : value) check_value(spec, v);
-  } else if constexpr (std::integral<T> || std::floating_point<T>) {
+  if constexpr (std::integral<T> || std::floating_point<T>) {
     if (!spec.rule.holds(static_cast<long double>(value))) wrong("must be " + spec.rule.rule);
+  } else if constexpr (!std::same_as<T, std::string> && !std::same_as<T, std::vector<std::string>>) {
+    for (const auto v : value) check_value(spec, v);
   }
 }
 
@@ -260,10 +260,10 @@ void Options::may_change(const std::string& section, const std::set<std::string>
 }
 
 template <class T>
-Option& Options::insert(std::string names, T* target, T initial, Check check, std::string help) {
+Option& Options::insert(std::string names, Target<T> target, T initial, Check check, std::string help) {
   const std::size_t end = names.find('=');
   const std::vector<std::string> all = split(names.substr(0, end), ',');
-  require(!all.empty() && target != nullptr, "adding option '", names, "': it needs a name and a target");
+  require(!all.empty(), "adding option '", names, "': it needs a name");
   const std::string& key = all.front();
   auto spec = std::make_unique<Option::Spec>();
   Option::Spec* row = spec.get();
@@ -277,33 +277,37 @@ Option& Options::insert(std::string names, T* target, T initial, Check check, st
   row->store = [row, target](const std::string& text) {
     T value = read_value<T>(*row, text);
     check_value(*row, value);
-    *target = std::move(value);
+    target.set(std::move(value));
   };
   row->reset = [row, target] {
-    *target = read_value<T>(*row, row->initial);
+    target.set(read_value<T>(*row, row->initial));
     row->origin = "default";
   };
-  row->text = [target] { return write_value(*target); };
-  *target = std::move(initial);
+  row->text = [target] { return write_value(target.get()); };
+  target.set(std::move(initial));
   impl_->name_it(key, *row);
   impl_->options.push_back(std::unique_ptr<Option>(new Option(std::move(spec))));
   for (std::size_t i = 1; i < all.size(); ++i) alias(key, all[i]);
   return *impl_->options.back();
 }
-template Option& Options::insert(std::string, bool*, bool, Check, std::string);
-template Option& Options::insert(std::string, int*, int, Check, std::string);
-template Option& Options::insert(std::string, std::int64_t*, std::int64_t, Check, std::string);
-template Option& Options::insert(std::string, std::uint64_t*, std::uint64_t, Check, std::string);
-template Option& Options::insert(std::string, double*, double, Check, std::string);
-template Option& Options::insert(std::string, std::string*, std::string, Check, std::string);
-template Option& Options::insert(std::string, std::vector<std::string>*, std::vector<std::string>, Check, std::string);
-template Option& Options::insert(std::string, std::vector<double>*, std::vector<double>, Check, std::string);
+template Option& Options::insert(std::string, Target<bool>, bool, Check, std::string);
+template Option& Options::insert(std::string, Target<int>, int, Check, std::string);
+template Option& Options::insert(std::string, Target<std::int64_t>, std::int64_t, Check, std::string);
+template Option& Options::insert(std::string, Target<std::uint64_t>, std::uint64_t, Check, std::string);
+template Option& Options::insert(std::string, Target<double>, double, Check, std::string);
+template Option& Options::insert(std::string, Target<std::string>, std::string, Check, std::string);
+template Option& Options::insert(std::string, Target<std::vector<std::string>>, std::vector<std::string>, Check,
+                                 std::string);
+template Option& Options::insert(std::string, Target<std::vector<double>>, std::vector<double>, Check, std::string);
+template Option& Options::insert(std::string, Target<std::vector<std::int64_t>>, std::vector<std::int64_t>, Check,
+                                 std::string);
 
-Option& Options::choice(std::string names, std::string* target, std::string initial, std::vector<std::string> values,
-                        std::string help) {
+Option& Options::choice(std::string names, Target<std::string> target, std::string initial,
+                        std::vector<std::string> values, std::string help) {
   require(std::find(values.begin(), values.end(), initial) != values.end(), "adding option ", names, ": the default '",
           initial, "' is not one of its values");
-  Option& option = insert(std::move(names), target, std::move(initial), anything, std::move(help));
+  Option& option =
+      insert<std::string>(std::move(names), std::move(target), std::move(initial), anything, std::move(help));
   option.spec_->choices = std::move(values);
   return option;
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <variant>
 
 #include "lockstep/formats/emulator_files.hpp"
@@ -83,62 +84,85 @@ struct lsem_lin {
 
 namespace lockstep::capi {
 
-/// Fields in one array per variable: field i of node j is data[i][j * strides[i]]. Null strides are 1.
+/// States of a caller: rows of `ld` values, one per node, or one array per variable, with variable i of node j at
+/// fields[i][j * strides[i]]. Null strides are 1. Fields that are written may be null, and are left out.
 template <class S>
-struct Fields {
-  S* const* data = nullptr;
-  const long* strides = nullptr;
-  int count = 0;
-  long stride(int i) const { return strides ? strides[i] : 1; }
-};
+class States {
+  using Value = std::remove_const_t<S>;
 
-/// errors  Failure: null entries unless allowed; a stride below 1
-template <class S>
-void check_fields(const Fields<S>& fields, long n, const char* what, bool null_allowed) {
-  require_argument(fields.data || n == 0, what, " is null");
-  for (int i = 0; i < fields.count && n > 0; ++i) {
-    require_argument(fields.data[i] || null_allowed, what, ": entry ", i, " is null");
-    require_argument(fields.stride(i) >= 1, what, ": the stride of entry ", i, " is ", fields.stride(i),
-                     ", must be >= 1");
-  }
-}
+ public:
+  States(S* rows, long ld) : rows_(rows), ld_(ld) {}
+  States(S* const* fields, const long* strides) : fields_(fields), strides_(strides), by_fields_(true) {}
 
-/// Returns whether the fields are at equal distances (one array with variables first, or nodes first), so that no copy
-/// is needed. Then `view` becomes one strided view of them.
-template <class S>
-bool as_view(const Fields<S>& fields, StateView<S>& view) {
-  if (!fields.data || !fields.data[0]) return false;
-  const auto address = [&](int i) { return reinterpret_cast<std::intptr_t>(fields.data[i]); };
-  const std::intptr_t distance = fields.count > 1 ? address(1) - address(0) : static_cast<std::intptr_t>(sizeof(S));
-  if (distance % static_cast<std::intptr_t>(sizeof(S)) != 0) return false;
-  for (int i = 0; i < fields.count; ++i)
-    if (!fields.data[i] || fields.stride(i) != fields.stride(0) || address(i) - address(0) != i * distance)
-      return false;
-  view = {fields.data[0], fields.stride(0), distance / static_cast<std::intptr_t>(sizeof(S))};
-  return true;
-}
-
-/// Copies nodes [first, first + count) to a dense tile (count, fields), and back.
-template <class S>
-void gather(const Fields<const S>& fields, long first, long count, S* tile) {
-  for (int i = 0; i < fields.count; ++i) {
-    const long stride = fields.stride(i);
-    const S* from = fields.data[i] + first * stride;
-    for (long j = 0; j < count; ++j) tile[j * fields.count + i] = from[j * stride];
-  }
-}
-template <class S>
-void scatter(const S* tile, const Fields<S>& fields, long first, long count, StoreMode mode) {
-  for (int i = 0; i < fields.count; ++i) {
-    if (!fields.data[i]) continue;
-    const long stride = fields.stride(i);
-    S* to = fields.data[i] + first * stride;
-    for (long j = 0; j < count; ++j) {
-      const S value = tile[j * fields.count + i];
-      to[j * stride] = mode == StoreMode::add ? to[j * stride] + value : value;
+  /// Sets the number of variables. errors  Failure: a null pointer; a stride that is too small
+  void check(long n, int variables, const char* what) {
+    variables_ = variables;
+    require_argument(rows_ || fields_ || n == 0, what, " is null");
+    if (!by_fields_) return require_argument(ld_ >= variables, "ld", what, " is ", ld_, ", must be >= ", variables);
+    for (int i = 0; i < variables && n > 0; ++i) {
+      require_argument(fields_[i] || !std::is_const_v<S>, what, ": entry ", i, " is null");
+      require_argument(stride(i) >= 1, what, ": the stride of entry ", i, " is ", stride(i), ", must be >= 1");
     }
   }
-}
+  int variables() const { return variables_; }
+  /// Null for fields.
+  S* rows() const { return rows_; }
+
+  /// One strided view of the states, if they are rows or fields at equal distances (one array with variables first, or
+  /// nodes first), so that no copy is needed.
+  std::optional<StateView<S>> view() const {
+    if (!by_fields_) return StateView<S>{rows_, ld_, 1};
+    if (!fields_ || !fields_[0]) return {};
+    const auto address = [&](int i) { return reinterpret_cast<std::intptr_t>(fields_[i]); };
+    const auto size = static_cast<std::intptr_t>(sizeof(S)), distance = variables_ > 1 ? address(1) - address(0) : size;
+    if (distance % size != 0) return {};
+    for (int i = 0; i < variables_; ++i)
+      if (!fields_[i] || stride(i) != stride(0) || address(i) - address(0) != i * distance) return {};
+    return StateView<S>{fields_[0], stride(0), distance / size};
+  }
+  /// The same of n nodes, for which other fields are copied to `copy`.
+  StateView<S> view(long n, std::unique_ptr<Value[]>& copy) const {
+    if (const auto whole = view(); whole || n == 0) return whole.value_or(StateView<S>{});
+    copy = tile(n);
+    gather(0, n, copy.get());
+    return {copy.get(), variables_, 1};
+  }
+  /// A dense array for the states of some nodes (count, variables).
+  std::unique_ptr<Value[]> tile(long count) const {
+    return std::make_unique_for_overwrite<Value[]>(static_cast<std::size_t>(count) *
+                                                   static_cast<std::size_t>(variables_));
+  }
+
+  /// Copies nodes [first, first + count) of fields to a tile, and back.
+  void gather(long first, long count, Value* tile) const {
+    for (int i = 0; i < variables_; ++i) {
+      const long step = stride(i);
+      const S* from = fields_[i] + first * step;
+      for (long j = 0; j < count; ++j) tile[j * variables_ + i] = from[j * step];
+    }
+  }
+  void scatter(const S* tile, long first, long count, StoreMode mode) const {
+    for (int i = 0; i < variables_; ++i) {
+      if (!fields_[i]) continue;
+      const long step = stride(i);
+      S* to = fields_[i] + first * step;
+      for (long j = 0; j < count; ++j) {
+        const S value = tile[j * variables_ + i];
+        to[j * step] = mode == StoreMode::add ? to[j * step] + value : value;
+      }
+    }
+  }
+
+ private:
+  long stride(int i) const { return strides_ ? strides_[i] : 1; }
+
+  S* rows_ = nullptr;
+  long ld_ = 0;
+  S* const* fields_ = nullptr;
+  const long* strides_ = nullptr;
+  bool by_fields_ = false;
+  int variables_ = 0;
+};
 
 /// The number of nodes that are copied at a time if the fields are not one strided view.
 inline long tile_nodes(long n, int threads) { return std::min(n, 1024L * threads); }

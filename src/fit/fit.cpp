@@ -75,35 +75,14 @@ std::span<const T> optional(const T* values, long n) {
 }
 
 template <class S>
-int observe(lsfit_session* s, long n, const S* x, long ldx, const S* y, long ldy, const S* weights,
+int observe(lsfit_session* s, long n, States<const S> x, States<const S> y, const S* weights,
             const long* ids) noexcept {
   return guarded_fit(s, [&](fit::Session& session) {
-    require_argument(n >= 0 && (n == 0 || (x && y)), n, " columns at x and y, which may be null only for none");
-    require_argument(ldx >= session.n_in() && ldy >= session.n_out(), "the strides ldx = ", ldx, " and ldy = ", ldy,
-                     " are smaller than the ", session.n_in(), " inputs and ", session.n_out(), " outputs");
-    session.observe(n, StateView<const S>{x, ldx, 1}, StateView<const S>{y, ldy, 1}, optional(weights, n),
-                    optional(ids, n));
-  });
-}
-
-template <class S>
-int observe(lsfit_session* s, long n, const S* const* x, const long* sx, const S* const* y, const long* sy,
-            const S* weights, const long* ids) noexcept {
-  return guarded_fit(s, [&](fit::Session& session) {
     require_argument(n >= 0, n, " columns");
-    std::vector<S> copies[2];
-    const auto dense = [&](const S* const* data, const long* strides, std::int64_t count, const char* what,
-                           std::vector<S>& copy) {
-      const Fields<const S> fields{data, strides, static_cast<int>(count)};
-      check_fields(fields, n, what, false);
-      if (StateView<const S> view; as_view(fields, view)) return view;
-      copy.resize(n * count);
-      if (n > 0) gather(fields, 0, n, copy.data());
-      return StateView<const S>{copy.data(), count, 1};
-    };
-    const auto inputs = dense(x, sx, session.n_in(), "x", copies[0]);
-    const auto outputs = dense(y, sy, session.n_out(), "y", copies[1]);
-    session.observe(n, inputs, outputs, optional(weights, n), optional(ids, n));
+    x.check(n, static_cast<int>(session.n_in()), "x");
+    y.check(n, static_cast<int>(session.n_out()), "y");
+    std::unique_ptr<S[]> copies[2];
+    session.observe(n, x.view(n, copies[0]), y.view(n, copies[1]), optional(weights, n), optional(ids, n));
   });
 }
 
@@ -202,19 +181,19 @@ int lsfit_set_moments(lsfit_session* s, const double* in_mean, const double* in_
 
 int lsfit_observe_f32(lsfit_session* s, long n, const float* x, long ldx, const float* y, long ldy,
                       const float* weights, const long* ids) {
-  return observe(s, n, x, ldx, y, ldy, weights, ids);
+  return observe<float>(s, n, {x, ldx}, {y, ldy}, weights, ids);
 }
 int lsfit_observe_f64(lsfit_session* s, long n, const double* x, long ldx, const double* y, long ldy,
                       const double* weights, const long* ids) {
-  return observe(s, n, x, ldx, y, ldy, weights, ids);
+  return observe<double>(s, n, {x, ldx}, {y, ldy}, weights, ids);
 }
 int lsfit_observe_soa_f32(lsfit_session* s, long n, const float* const* x, const long* sx, const float* const* y,
                           const long* sy, const float* weights, const long* ids) {
-  return observe(s, n, x, sx, y, sy, weights, ids);
+  return observe<float>(s, n, {x, sx}, {y, sy}, weights, ids);
 }
 int lsfit_observe_soa_f64(lsfit_session* s, long n, const double* const* x, const long* sx, const double* const* y,
                           const long* sy, const double* weights, const long* ids) {
-  return observe(s, n, x, sx, y, sy, weights, ids);
+  return observe<double>(s, n, {x, sx}, {y, sy}, weights, ids);
 }
 
 int lsfit_gpu_observe_f32(lsfit_session* s, long n, const float* x, long x_node, long x_variable, const float* y,

@@ -100,14 +100,6 @@ __global__ void __launch_bounds__(kThreads, 8)
 
 }  // namespace
 
-const char* name(TokenLoss loss) { return loss == TokenLoss::stablemax ? "stablemax" : "softmax"; }
-
-TokenLoss parse_token_loss(std::string_view text) {
-  if (text == "stablemax") return TokenLoss::stablemax;
-  require_usage(text == "softmax", "loss '", text, "': unknown; choose stablemax or softmax");
-  return TokenLoss::softmax;
-}
-
 void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScore> scores, const Tensor& logits,
                    const Tensor& labels, TokenLoss loss) {
   require(logits.shape().rank() == 3 && std::ssize(scores) == logits.shape()[0] &&

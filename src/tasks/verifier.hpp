@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/named.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/weights.hpp"
 #include "lockstep/tasks/verify.hpp"
@@ -18,6 +20,16 @@ namespace lockstep {
 inline void load_reference_weights(ParamStore& params, const H5File& file, NameRules rules = {}) {
   load_arrays(params, from_public(h5_arrays(file, "/weights"), rules), rules,
               "verifying '" + file.path().string() + "'");
+}
+
+/// The value of an enumeration that an attribute of a reference file names, perhaps with an ending.
+/// errors  data: another text
+template <Named E>
+E reference_choice(const H5File& file, const char* attribute, std::string_view ending = "") {
+  const std::string text = file.text_attribute("/", attribute);
+  const std::optional<E> value = named<E>(std::string_view(text).substr(0, text.rfind(ending)));
+  require_data(value.has_value(), "reference '", file.path().string(), "': ", attribute, " '", text, "' is unknown");
+  return *value;
 }
 
 /// The elements of a tensor of f32, f64, bf16, f16 or i32.

@@ -55,6 +55,9 @@ std::string refusal(const std::vector<std::string>& args, const std::string& fil
 
 std::string refused_file(const std::string& text) { return refusal({"--config", "x.ini"}, text); }
 
+enum class Method : std::uint8_t { exact, bi_linear };
+constexpr auto names_of(Method) { return std::array{"exact", "bi-linear"}; }
+
 struct Table {
   Config c;
   Options o = table(c);
@@ -184,6 +187,26 @@ TEST_SUITE("base.options") {
     }
     CHECK(o.differences("[stop]\nrule = valid\n", "old.ini").empty());
     CHECK(o.differences("[stop]\nrule = none\n", "old.ini").size() == 1);
+  }
+
+  TEST_CASE("a choice may set an enumeration, and a list whole numbers") {
+    Method method = Method::bi_linear;
+    std::vector<std::int64_t> widths;
+    Options o("x");
+    o.choice("model.method", &method, Method::exact, "rule").value_alias("bi", "bi-linear");
+    o.add("model.widths", &widths, {64, 32}, between(1, 100), "widths");
+    CHECK(method == Method::exact);
+    CHECK(o.initial("model.widths") == "64,32");
+    CHECK(o.parse({"--model.method", "bi", "--model.widths", "1e1,7"}));
+    CHECK(method == Method::bi_linear);
+    CHECK(o.value("model.method") == "bi-linear");
+    CHECK(widths == std::vector<std::int64_t>{10, 7});
+    const auto refused = [&](const char* name, const char* value) {
+      return error_of(Fault::usage, [&] { o.parse({name, value}); });
+    };
+    CHECK(refused("--model.method", "9") == "option model.method = 9: must be exact or bi-linear");
+    CHECK(refused("--model.widths", "1.5") == "option model.widths = '1.5': must be a whole number");
+    CHECK(refused("--model.widths", "101") == "option model.widths = '101': must be 1..100");
   }
 
   TEST_CASE("the last of repeated options wins, and lists grow") {

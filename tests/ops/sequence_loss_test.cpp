@@ -6,7 +6,7 @@
 TEST_SUITE("ops.sequence_loss") {
   TEST_CASE("definition, gradients, bits and devices, hits included") {
     for (const ops::TokenLoss kind : {ops::TokenLoss::stablemax, ops::TokenLoss::softmax}) {
-      CAPTURE(std::string(ops::name(kind)));
+      CAPTURE(std::string(name(kind)));
       const auto run = [&](Place& p, Int batch, Int positions, Int classes) {
         std::vector<std::int32_t> labels;
         for (Int i = 0; i < batch * positions; ++i)  // the first sequence has no labels
@@ -62,16 +62,16 @@ TEST_SUITE("ops.sequence_loss") {
     const auto shape = file.info("/losses/logits").shape;
     const std::vector<double> values = file.read<double>("/losses/logits");
     Stream stream;
-    for (const std::string name : {"stablemax", "softmax"})
+    for (const ops::TokenLoss kind : {ops::TokenLoss::stablemax, ops::TokenLoss::softmax})
       for (const DType dtype : {DType::f64, DType::f32}) {
+        const std::string name = lockstep::name(kind);
         CAPTURE(name);
         // One sequence per position: the loss of the sequence is then that of the position.
         const auto positions = std::ssize(labels);
         const OwnedTensor logits = converted(Tensor::of(values.data(), {positions, 1, shape[2]}), dtype);
         const OwnedTensor dlogits(dtype, logits->shape());
         std::vector<ops::SequenceScore> scores(labels.size());
-        ops::sequence_loss(stream, dlogits, scores, logits, Tensor::of(labels.data(), {positions, 1}),
-                           ops::parse_token_loss(name));
+        ops::sequence_loss(stream, dlogits, scores, logits, Tensor::of(labels.data(), {positions, 1}), kind);
         std::vector<double> loss;
         for (const auto& score : scores) loss.push_back(score.loss);
         const std::vector<double> expected = file.read<double>("/losses/" + name + "_cross_entropy"),

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/named.hpp"
 
 namespace lockstep {
 
@@ -37,9 +38,10 @@ inline constexpr double kMostWidth = 1e6, kMostLayers = 1000, kMostCycles = 1000
 
 /// The types that an option may have. Lists are written with commas: `a,b,c`.
 template <class T>
-concept OptionValue = std::same_as<T, bool> || std::same_as<T, int> || std::same_as<T, std::int64_t> ||
-    std::same_as<T, std::uint64_t> || std::same_as<T, double> || std::same_as<T, std::string> ||
-    std::same_as<T, std::vector<std::string>> || std::same_as<T, std::vector<double>>;
+concept OptionValue =
+    std::same_as<T, bool> || std::same_as<T, int> || std::same_as<T, std::int64_t> || std::same_as<T, std::uint64_t> ||
+    std::same_as<T, double> || std::same_as<T, std::string> || std::same_as<T, std::vector<std::string>> ||
+    std::same_as<T, std::vector<double>> || std::same_as<T, std::vector<std::int64_t>>;
 
 /// One line `key = value` of an INI text. The key includes its section: `optim.lr`.
 struct IniEntry {
@@ -129,15 +131,30 @@ class Options {
   ///        "run.dir,output.model_dir=DIR"
   template <OptionValue T>
   Option& add(std::string names, T* target, std::type_identity_t<T> initial, Check check, std::string help) {
-    return insert(std::move(names), target, std::move(initial), std::move(check), std::move(help));
+    return insert<T>(std::move(names), target, std::move(initial), std::move(check), std::move(help));
   }
   template <OptionValue T>
   Option& add(std::string names, T* target, std::type_identity_t<T> initial, std::string help) {
-    return insert(std::move(names), target, std::move(initial), anything, std::move(help));
+    return insert<T>(std::move(names), target, std::move(initial), anything, std::move(help));
   }
+  /// Where an option has its value.
+  template <class T>
+  struct Target {
+    std::function<T()> get;
+    std::function<void(T)> set;
+    Target(T* place) : get([place] { return *place; }), set([place](T value) { *place = std::move(value); }) {}
+    template <Named E>
+    Target(E* place)
+        : get([place] { return name(*place); }), set([place](const T& word) { *place = named<E>(word).value(); }) {}
+  };
   /// Adds a string option that must be one of `values`.
-  Option& choice(std::string names, std::string* target, std::string initial, std::vector<std::string> values,
+  Option& choice(std::string names, Target<std::string> target, std::string initial, std::vector<std::string> values,
                  std::string help);
+  /// Adds an option whose value is one of an enumeration, by its name.
+  template <Named E>
+  Option& choice(std::string names, E* target, std::type_identity_t<E> initial, std::string help) {
+    return choice(std::move(names), target, name(initial), choices<E>(), std::move(help));
+  }
   /// Adds a second name for a key, on the command line and (as `section.name` or plain `name`) in files. One letter
   /// makes `-x`.
   void alias(const std::string& key, std::string other);
@@ -246,7 +263,7 @@ class Options {
 
  private:
   template <class T>
-  Option& insert(std::string names, T* target, T initial, Check check, std::string help);
+  Option& insert(std::string names, Target<T> target, T initial, Check check, std::string help);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

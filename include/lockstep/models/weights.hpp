@@ -1,12 +1,12 @@
 #pragma once
 #include <cstdint>
-#include <initializer_list>
 #include <map>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/io/weights.hpp"
 #include "lockstep/nn/params.hpp"
 
@@ -63,22 +63,17 @@ class TextFields {
   /// Error messages begin with `what`.
   TextFields(const WeightMetadata* read_from, std::string what) : from_(read_from), what_(std::move(what)) {}
 
-  /// T: bool, std::int64_t, double, std::string, or a vector of such. Vectors are JSON.
+  /// T: bool, std::int64_t, double, std::string, or a vector of such; an enumeration with names. Vectors are JSON.
   /// errors  data: a missing or malformed entry; an integer beyond +-2^31
   template <class T>
   void operator()(const std::string& key, T& field);
-  template <class Enum>
-  void operator()(const std::string& key, Enum& field, std::initializer_list<std::pair<Enum, const char*>> names) {
-    std::string text;
-    for (const auto& [value, name] : names)
-      if (value == field) text = name;
+  template <Named Enum>
+  void operator()(const std::string& key, Enum& field) {
+    std::string text = name(field);
     (*this)(key, text);
-    for (const auto& [value, name] : names) {
-      if (text != name) continue;
-      field = value;
-      return;
-    }
-    refuse(key, text);
+    const std::optional<Enum> value = named<Enum>(text);
+    if (!value) refuse(key, text);
+    field = *value;
   }
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/ops/spmm.hpp"
 
@@ -8,6 +9,7 @@ namespace lockstep::ops {
 
 /// How a node's embedding x and the sum s over its neighbours are combined into the next layer's embedding.
 enum class Aggregator : std::uint8_t { bi_interaction, gcn, graphsage };
+constexpr auto names_of(Aggregator) { return std::array{"bi-interaction", "gcn", "graphsage"}; }
 
 /// One layer: its rule, weights and message dropout.
 ///

@@ -2,6 +2,7 @@
 #include <limits>
 #include <span>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/ops/sample_rows.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -36,6 +37,7 @@ struct TimeBuckets {
   Tensor prepared = {};
   explicit operator bool() const { return static_cast<bool>(keys); }
 };
+constexpr auto names_of(TimeBuckets::Drop) { return std::array{"element", "table"}; }
 
 /// Scaled dot-product attention of each row of a sequence to itself and the rows before it, optionally aware of the
 /// time between them.

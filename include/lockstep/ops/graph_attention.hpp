@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <span>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep::ops {
@@ -31,6 +32,7 @@ enum class ParallelEdges : std::uint8_t {
   per_triple,  ///< softmax over the triples of a head; an entry is the sum of its triples' shares
   sum_logits,  ///< an entry's logit is the sum of its triples' logits; softmax over the entries
 };
+constexpr auto names_of(ParallelEdges) { return std::array{"per_triple", "sum_logits"}; }
 
 /// The attention of each head over its neighbours: the values of a row sum to 1, empty rows stay empty. The kernels
 /// must be able to read the offsets.

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep::ops {
@@ -15,12 +15,7 @@ namespace lockstep::ops {
 ///
 /// source   stablemax: Prieto et al. 2025, arXiv:2501.04697, eq. 4
 enum class TokenLoss { stablemax, softmax };
-
-const char* name(TokenLoss loss);
-/// The inverse of name(): "stablemax" or "softmax".
-///
-/// errors   Error (usage) that lists the names if `name` is unknown
-TokenLoss parse_token_loss(std::string_view name);
+constexpr auto names_of(TokenLoss) { return std::array{"stablemax", "softmax"}; }
 
 /// The loss and the hits of one sequence.
 struct SequenceScore {

@@ -88,24 +88,9 @@ template <class T>
 template <class S>
 std::int64_t EmulatorLinearization<T>::tangent(StateView<const S> dx, StateView<S> dy, StoreMode mode,
                                                void* memory) const {
-  const auto& impl = *impl_->of;
-  const ops::FeedForward<T>& net = impl.network.net;
-  return for_each_tile<T>(impl, impl_->n, memory, [&](const Tile<T>& tile) {
-    const T* stored = impl_->block_at(tile.first);
-    gather(tile, net.n_in, dx, tile.input, [&](std::int64_t v, S value) {
-      const double scale = impl.input_scale[v];
-      return scale == 0
-                 ? T{0}
-                 : static_cast<T>(impl_->jacobian ? static_cast<double>(value) : static_cast<double>(value) * scale);
-    });
-    if (impl_->jacobian)
-      tile.kernels.multiply(net.n_out, net.n_in, stored, tile.input, tile.output);
-    else
-      tile.kernels.tangent(net, stored, tile.input, tile.scratch, tile.output);
-    const std::vector<T>& scale = impl_->jacobian ? impl.ones : impl.output_std;
-    const std::int64_t first = finish(tile, net.n_out, tile.output, scale.data(), impl_->keep_of(tile));
-    scatter(tile, net.n_out, tile.output, dy, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
-    return first;
+  return for_each_tile<T>(*impl_->of, impl_->n, memory, [&](const Tile<T>& tile) {
+    return tile_product(*impl_->of, tile, OperatorCall::tangent, impl_->block_at(tile.first), impl_->jacobian,
+                        impl_->keep_of(tile), dx, dy, mode);
   });
 }
 
@@ -113,22 +98,9 @@ template <class T>
 template <class S>
 std::int64_t EmulatorLinearization<T>::adjoint(StateView<const S> dy, StateView<S> dx, StoreMode mode,
                                                void* memory) const {
-  const auto& impl = *impl_->of;
-  const ops::FeedForward<T>& net = impl.network.net;
-  return for_each_tile<T>(impl, impl_->n, memory, [&](const Tile<T>& tile) {
-    const T* stored = impl_->block_at(tile.first);
-    gather(tile, net.n_out, dy, tile.output, [&](std::int64_t v, S value) {
-      return static_cast<T>(impl_->jacobian ? static_cast<double>(value)
-                                            : static_cast<double>(value) * impl.emulator.moments().output_std[v]);
-    });
-    if (impl_->jacobian)
-      tile.kernels.multiply_transposed(net.n_out, net.n_in, stored, tile.output, tile.input);
-    else
-      tile.kernels.adjoint(net, stored, tile.output, tile.scratch, tile.input);
-    const std::vector<T>& scale = impl_->jacobian ? impl.active : impl.input_scale_t;
-    const std::int64_t first = finish(tile, net.n_in, tile.input, scale.data(), impl_->keep_of(tile));
-    scatter(tile, net.n_in, tile.input, dx, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
-    return first;
+  return for_each_tile<T>(*impl_->of, impl_->n, memory, [&](const Tile<T>& tile) {
+    return tile_product(*impl_->of, tile, OperatorCall::adjoint, impl_->block_at(tile.first), impl_->jacobian,
+                        impl_->keep_of(tile), dy, dx, mode);
   });
 }
 

@@ -79,7 +79,7 @@ EmulatorOperators<T>::Impl::Impl(const Emulator& source, const OperatorOptions& 
 
 template <class T>
 std::size_t EmulatorOperators<T>::Impl::tile_values() const {
-  const std::int64_t rows = 2 * n_in() + 2 * n_out() + 2 * network.net.widest() + network.net.hidden_rows() + 1;
+  const std::int64_t rows = n_in() + n_out() + 2 * network.net.widest() + network.net.hidden_rows() + 1;
   const std::int64_t align = 64 / std::int64_t{sizeof(T)};
   return static_cast<std::size_t>((rows * tile->nodes + align - 1) / align * align);
 }
@@ -152,17 +152,8 @@ std::int64_t EmulatorOperators<T>::tangent(std::int64_t n, StateView<const S> x,
                                            StateView<const S> dx, StateView<S> dy, StoreMode mode, void* memory) const {
   const Impl& impl = *impl_;
   return for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
-    gather_normalised<T, S>(impl, tile, x);
-    tile.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
-    gather(tile, impl.n_in(), dx, tile.other_input, [&](std::int64_t v, S value) {
-      const double scale = impl.input_scale[v];
-      return scale == 0 ? T{0} : static_cast<T>(static_cast<double>(value) * scale);
-    });
-    tile.kernels.tangent(impl.network.net, tile.derivative, tile.other_input, tile.scratch, tile.output);
-    const std::int64_t first =
-        finish(tile, impl.n_out(), tile.output, impl.output_std.data(), selected<S, T>(impl, select, tile, x));
-    scatter(tile, impl.n_out(), tile.output, dy, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
-    return first;
+    const T* keep = tile_slopes(impl, tile, x, select);
+    return tile_product(impl, tile, OperatorCall::tangent, tile.derivative, false, keep, dx, dy, mode);
   });
 }
 
@@ -172,16 +163,8 @@ std::int64_t EmulatorOperators<T>::adjoint(std::int64_t n, StateView<const S> x,
                                            StateView<const S> dy, StateView<S> dx, StoreMode mode, void* memory) const {
   const Impl& impl = *impl_;
   return for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
-    gather_normalised<T, S>(impl, tile, x);
-    tile.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
-    gather(tile, impl.n_out(), dy, tile.other_output, [&](std::int64_t v, S value) {
-      return static_cast<T>(static_cast<double>(value) * impl.emulator.moments().output_std[v]);
-    });
-    tile.kernels.adjoint(impl.network.net, tile.derivative, tile.other_output, tile.scratch, tile.other_input);
-    const std::int64_t first =
-        finish(tile, impl.n_in(), tile.other_input, impl.input_scale_t.data(), selected<S, T>(impl, select, tile, x));
-    scatter(tile, impl.n_in(), tile.other_input, dx, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
-    return first;
+    const T* keep = tile_slopes(impl, tile, x, select);
+    return tile_product(impl, tile, OperatorCall::adjoint, tile.derivative, false, keep, dy, dx, mode);
   });
 }
 

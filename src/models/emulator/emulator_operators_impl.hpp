@@ -85,7 +85,7 @@ template <class T>
 struct Tile {
   const ops::FeedForwardTile<T>& kernels;
   std::int64_t first, count;
-  T *input, *output, *other_input, *other_output, *scratch, *derivative, *keep;
+  T *input, *output, *scratch, *derivative, *keep;
 };
 
 /// Memory for all threads of a call: the caller's, or its own if the caller passes null.
@@ -105,12 +105,10 @@ class Workspace {
   }
   Tile<T> tile(const typename EmulatorOperators<T>::Impl::Block& block, int thread) const {
     const std::int64_t n = block.kernels.nodes;
-    Tile<T> m{block.kernels, block.first, block.count, {}, {}, {}, {}, {}, {}, {}};
+    Tile<T> m{block.kernels, block.first, block.count, {}, {}, {}, {}, {}};
     m.input = base_ + impl_.tile_values() * static_cast<std::size_t>(thread);
     m.output = m.input + impl_.n_in() * n;
-    m.other_input = m.output + impl_.n_out() * n;
-    m.other_output = m.other_input + impl_.n_in() * n;
-    m.scratch = m.other_output + impl_.n_out() * n;
+    m.scratch = m.output + impl_.n_out() * n;
     m.derivative = m.scratch + 2 * impl_.network.net.widest() * n;
     m.keep = m.derivative + impl_.network.net.hidden_rows() * n;
     return m;
@@ -222,6 +220,44 @@ const T* selected(const typename EmulatorOperators<T>::Impl& impl, const NodeSel
   return all == T{1} ? nullptr : keep;
 }
 
+/// Computes the slopes of a tile's layers, tile.derivative. Returns selected().
+template <class T, class S>
+const T* tile_slopes(const typename EmulatorOperators<T>::Impl& impl, const Tile<T>& tile, StateView<const S> x,
+                     const NodeSelection<S>& select) {
+  gather_normalised<T, S>(impl, tile, x);
+  tile.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
+  return selected<S, T>(impl, select, tile, x);
+}
+
+/// to = K from of a tile, or K^T from for OperatorCall::adjoint; += with StoreMode::add. Returns the node of finish().
+///
+/// stored  K if `jacobian`, else the slopes of the layers; tile.input and tile.output are overwritten
+template <class T, class S>
+std::int64_t tile_product(const typename EmulatorOperators<T>::Impl& impl, const Tile<T>& tile, OperatorCall call,
+                          const T* stored, bool jacobian, const T* keep, StateView<const S> from, StateView<S> to,
+                          StoreMode mode) {
+  const ops::FeedForward<T>& net = impl.network.net;
+  const ops::FeedForwardTile<T>& kernels = tile.kernels;
+  const bool adjoint = call == OperatorCall::adjoint;
+  T *const in = adjoint ? tile.output : tile.input, *const out = adjoint ? tile.input : tile.output;
+  const double* scale = adjoint ? impl.emulator.moments().output_std.data() : impl.input_scale.data();
+  gather(tile, adjoint ? net.n_out : net.n_in, from, in, [&](std::int64_t v, S value) {
+    if (scale[v] == 0) return T{0};
+    return static_cast<T>(jacobian ? static_cast<double>(value) : static_cast<double>(value) * scale[v]);
+  });
+  if (jacobian)
+    (adjoint ? kernels.multiply_transposed : kernels.multiply)(net.n_out, net.n_in, stored, in, out);
+  else
+    (adjoint ? kernels.adjoint : kernels.tangent)(net, stored, in, tile.scratch, out);
+  const std::int64_t rows = adjoint ? net.n_in : net.n_out;
+  const std::vector<T>& factors = adjoint    ? jacobian ? impl.active : impl.input_scale_t
+                                  : jacobian ? impl.ones
+                                             : impl.output_std;
+  const std::int64_t first = finish(tile, rows, out, factors.data(), keep);
+  scatter(tile, rows, out, to, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
+  return first;
+}
+
 /// Computes the tile's Jacobian, scaled and masked, and passes it to emit(output, first input, number of inputs,
 /// values, steps of the values from input to input and from node to node). Returns the node of finish().
 template <class T, class Emit>
@@ -234,15 +270,15 @@ std::int64_t tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, cons
   kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, nullptr);
   if (impl.by_rows()) {
     for (std::int64_t o = 0; o < out; ++o) {
-      kernels.row(impl.network.net, tile.derivative, o, tile.scratch, tile.other_input);
-      first = std::min(first, finish(tile, in, tile.other_input, impl.row_scale[u].data() + o * in, keep));
-      emit(o, 0, in, tile.other_input, step, kernels.node_step(in));
+      kernels.row(impl.network.net, tile.derivative, o, tile.scratch, tile.input);
+      first = std::min(first, finish(tile, in, tile.input, impl.row_scale[u].data() + o * in, keep));
+      emit(o, 0, in, tile.input, step, kernels.node_step(in));
     }
   } else {
     for (std::int64_t i = 0; i < in; ++i) {
-      kernels.column(impl.network.net, tile.derivative, i, tile.scratch, tile.other_output);
-      first = std::min(first, finish(tile, out, tile.other_output, impl.column_scale[u].data() + i * out, keep));
-      for (std::int64_t o = 0; o < out; ++o) emit(o, i, 1, tile.other_output + o * step, step, kernels.node_step(out));
+      kernels.column(impl.network.net, tile.derivative, i, tile.scratch, tile.output);
+      first = std::min(first, finish(tile, out, tile.output, impl.column_scale[u].data() + i * out, keep));
+      for (std::int64_t o = 0; o < out; ++o) emit(o, i, 1, tile.output + o * step, step, kernels.node_step(out));
     }
   }
   return first;

@@ -9,16 +9,9 @@ namespace lockstep {
 namespace {
 
 void visit(TextFields& fields, HarArch& a, HarMetadata& d) {
-  using Input = HarArch::Input;
-  using Mode = HarArch::Mode;
-  using Pool = HarArch::Pool;
-  fields("model.input", a.input, {{Input::image, "image"}, {Input::signal, "signal"}});
-  fields("model.mode", a.mode,
-         {{Mode::flatten, "flatten"},
-          {Mode::independent, "independent"},
-          {Mode::average, "average"},
-          {Mode::first, "first"}});
-  fields("model.pool", a.pool, {{Pool::attention, "attention"}, {Pool::mean, "mean"}});
+  fields("model.input", a.input);
+  fields("model.mode", a.mode);
+  fields("model.pool", a.pool);
   fields("model.channels", a.channels);
   fields("model.length", a.length);
   fields("model.image", a.image);

@@ -9,16 +9,13 @@ namespace lockstep {
 namespace {
 
 void visit(TextFields& fields, KgatArch& a, KgatSizes& s) {
-  using ops::Aggregator;
   fields("model.nodes", a.nodes);
   fields("model.relations", a.relations);
   fields("model.edges", a.edges);
   fields("model.embed_dim", a.embed_dim);
   fields("model.relation_dim", a.relation_dim);
   fields("model.conv_dims", a.conv_dims);
-  fields(
-      "model.aggregator", a.aggregator,
-      {{Aggregator::bi_interaction, "bi-interaction"}, {Aggregator::gcn, "gcn"}, {Aggregator::graphsage, "graphsage"}});
+  fields("model.aggregator", a.aggregator);
   fields("model.leaky_slope", a.slope);
   fields("data.users", s.users);
   fields("data.items", s.items);

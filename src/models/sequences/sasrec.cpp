@@ -16,10 +16,6 @@ using Norm = SasRecArch::Norm;
 using PadMask = SasRecArch::PadMask;
 using Mhc = SasRecArch::Mhc;
 
-const char* name(Norm norm) { return norm == Norm::pre ? "pre" : norm == Norm::post ? "post" : "original"; }
-const char* name(PadMask mask) { return mask == PadMask::key ? "key" : mask == PadMask::none ? "none" : "query"; }
-const char* name(Mhc mhc) { return mhc == Mhc::none ? "none" : mhc == Mhc::streams ? "streams" : "collapsed"; }
-
 std::int64_t SasRecArch::parameters() const {
   const std::int64_t d = hidden, n = streams;
   const std::int64_t tables = timed ? 2 * (slots + time_span + 1) : slots + 1;
@@ -81,11 +77,6 @@ Var mhc_collapsed(Tape& t, Var x, Var f, const Param& alpha, const Linear& phi) 
   return y;
 }
 
-template <class T>
-std::span<const T> span_of(const Tensor& t) {
-  return {t.data<T>(), static_cast<std::size_t>(t.size())};
-}
-
 /// y = x, with the rows of padding set to 0.
 Var without_padding(Tape& t, Var x, std::span<const std::int32_t> items) {
   const profile::Span span("without_padding");
@@ -96,16 +87,6 @@ Var without_padding(Tape& t, Var x, std::span<const std::int32_t> items) {
 }
 
 }  // namespace
-
-ItemLoss::Kind parse_item_loss(std::string_view text, Fault fault) {
-  using Kind = ItemLoss::Kind;
-  for (const auto& [name, kind] : {std::pair{"bce", Kind::bce},
-                                   {"gbce", Kind::gbce},
-                                   {"sampled_softmax", Kind::sampled_softmax},
-                                   {"softmax", Kind::softmax}})
-    if (text == name) return kind;
-  throw Error(fault, join("loss '", text, "': unknown; choose bce, gbce, sampled_softmax or softmax"));
-}
 
 double ItemLoss::beta(std::int64_t items) const {
   if (kind != Kind::gbce) return 1;
@@ -183,53 +164,47 @@ void SasRec::add_sites(Block& b, std::int64_t i) {
 
 // ----------------------------------------------------------------------------------------------------- forward pass
 
-/// The state that the parts of one forward pass share.
-struct SasRec::Pass {
-  const SasRec& net;
-  Tape& t;
+namespace {
+
+/// What the parts of one forward pass share, on whatever tape they are.
+struct PassState {
   SasRecDraws draws;
   SampleRows rows;
-  std::span<const std::int32_t> items, slots;
-  std::span<const std::int32_t> positions;    ///< SASRec only
-  std::span<const std::int64_t> times;        ///< TiSASRec only
-  std::span<const std::int64_t> first_query;  ///< padded TiSASRec only
-  std::int64_t pairs;
-  Var key_value_positions;  ///< TiSASRec: of keys and values, side by side; drawn once per step
-  Tensor prepared_times;    ///< TiSASRec, on a GPU
+  std::span<const std::int32_t> items = {}, slots = {};
+  std::span<const std::int32_t> positions = {};    ///< SASRec only
+  std::span<const std::int64_t> times = {};        ///< TiSASRec only
+  std::span<const std::int64_t> first_query = {};  ///< padded TiSASRec only
+  std::int64_t pairs = 0;
+  Var key_value_positions = {};             ///< TiSASRec: of keys and values, side by side; drawn once per step
+  Tensor prepared_times = {};               ///< TiSASRec, on a GPU
+  std::span<const std::int32_t> kept = {};  ///< the rows whose result is used, from the attention on; empty: all
+};
+
+}  // namespace
+
+struct SasRec::Pass : PassState {
+  const SasRec& net;
+  Tape& t;
   const Observer* watch = nullptr;
-  std::span<const std::int32_t> kept;  ///< the rows whose result is used, from the attention on; empty: all
 
   Pass(const SasRec& network, Tape& tape, const SequenceBatch& b, const SasRecDraws& d)
-      : net(network),
-        t(tape),
-        draws(d),
-        rows{span_of<std::int64_t>(b.begin),
-             {reinterpret_cast<const std::uint64_t*>(b.user.data<std::int64_t>()),
-              static_cast<std::size_t>(b.samples())},
-             b.token_capacity,
-             b.slots},
-        items(span_of<std::int32_t>(b.item)),
-        slots(span_of<std::int32_t>(b.slot)),
-        pairs(b.pairs) {
-    if (arch().timed) times = span_of<std::int64_t>(b.time);
-    if (b.position) positions = span_of<std::int32_t>(b.position);
-    if (b.first_query) first_query = span_of<std::int64_t>(b.first_query);
+      : PassState{.draws = d,
+                  .rows = {b.begin.span<const std::int64_t>(),
+                           {reinterpret_cast<const std::uint64_t*>(b.user.data<std::int64_t>()),
+                            static_cast<std::size_t>(b.samples())},
+                           b.token_capacity,
+                           b.slots},
+                  .items = b.item.span<const std::int32_t>(),
+                  .slots = b.slot.span<const std::int32_t>(),
+                  .pairs = b.pairs},
+        net(network),
+        t(tape) {
+    if (arch().timed) times = b.time.span<const std::int64_t>();
+    if (b.position) positions = b.position.span<const std::int32_t>();
+    if (b.first_query) first_query = b.first_query.span<const std::int64_t>();
   }
   /// The same pass on another tape.
-  Pass(const Pass& p, Tape& tape, Var both)
-      : net(p.net),
-        t(tape),
-        draws(p.draws),
-        rows(p.rows),
-        items(p.items),
-        slots(p.slots),
-        positions(p.positions),
-        times(p.times),
-        first_query(p.first_query),
-        pairs(p.pairs),
-        key_value_positions(both),
-        prepared_times(p.prepared_times),
-        kept(p.kept) {}
+  Pass(const Pass& p, Tape& tape, Var both) : PassState(p), net(p.net), t(tape) { key_value_positions = both; }
 
   const SasRecArch& arch() const { return net.arch_; }
   /// From now on only the newest row of each sample counts: the others are keys and values of the block that follows.
@@ -449,12 +424,12 @@ Tensor SasRec::newest(Tape& t, const SequenceBatch& batch) const {
 }
 
 Var SasRec::loss(Tape& t, Var features, const SequenceBatch& batch) const {
-  const std::span<const std::int32_t> pos = span_of<std::int32_t>(batch.pos);
+  const std::span<const std::int32_t> pos = batch.pos.span<const std::int32_t>();
   if (arch_.loss.kind == ItemLoss::Kind::softmax)
     return item_softmax(t, features, *items_, pos, std::max<std::int64_t>(1, item_parts_));
   if (arch_.loss.kind == ItemLoss::Kind::sampled_softmax)
-    return sampled_softmax(t, features, *items_, pos, span_of<std::int32_t>(batch.candidates), batch.bias);
-  return sampled_cross_entropy(t, features, *items_, pos, span_of<std::int32_t>(batch.neg),
+    return sampled_softmax(t, features, *items_, pos, batch.candidates.span<const std::int32_t>(), batch.bias);
+  return sampled_cross_entropy(t, features, *items_, pos, batch.neg.span<const std::int32_t>(),
                                arch_.loss.beta(arch_.items));
 }
 

@@ -5,20 +5,17 @@ namespace lockstep {
 namespace {
 
 void visit(TextFields& fields, SasRecArch& a) {
-  using Norm = SasRecArch::Norm;
-  using PadMask = SasRecArch::PadMask;
-  using Mhc = SasRecArch::Mhc;
   fields("model.items", a.items);
   fields("model.maxlen", a.slots);
   fields("model.hidden_units", a.hidden);
   fields("model.num_heads", a.heads);
   fields("model.num_blocks", a.blocks);
   fields("model.time_span", a.time_span);
-  fields("model.norm", a.norm, {{Norm::pre, "pre"}, {Norm::post, "post"}, {Norm::original, "original"}});
-  fields("model.pad_mask", a.pad_mask, {{PadMask::key, "key"}, {PadMask::none, "none"}, {PadMask::query, "query"}});
+  fields("model.norm", a.norm);
+  fields("model.pad_mask", a.pad_mask);
   fields("model.ffn_residual", a.ffn_residual);
   fields("model.ln_eps", a.ln_eps);
-  fields("model.mhc", a.mhc, {{Mhc::none, "none"}, {Mhc::streams, "streams"}, {Mhc::collapsed, "collapsed"}});
+  fields("model.mhc", a.mhc);
   fields("model.mhc_expansion_rate", a.streams);
   fields("model.mhc_sinkhorn_iter", a.sinkhorn_iterations);
 }

@@ -12,49 +12,47 @@
 namespace lockstep {
 
 void EmulatorConfig::add_options(Options& o) {
-  o.add("model.hidden_size,hidden_size", &arch_.hidden, 64, between(1, kMostWidth), "width of the hidden layers");
-  o.add("model.hidden_layers,hidden_layers", &arch_.layers, 3, between(1, kMostLayers), "number of hidden layers");
-  o.choice("model.activation", &arch_.activation, "gelu",
+  EmulatorArch& arch = model_.arch;
+  EmulatorLoss& loss = model_.loss;
+  o.add("model.hidden_size,hidden_size", &arch.hidden, 64, between(1, kMostWidth), "width of the hidden layers");
+  o.add("model.hidden_layers,hidden_layers", &arch.layers, 3, between(1, kMostLayers), "number of hidden layers");
+  o.choice("model.activation", &arch.activation, "gelu",
            {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"},
            "activation of the hidden layers (gelu is the exact one, with erf)");
   o.add("model.use_conv1d", &convolution_, false, "apply a convolution over the input columns before the first layer");
-  o.add("model.conv_channels", &arch_.conv_channels, 32, between(1, kMostWidth), "channels of the convolution");
-  o.add("model.conv_kernel_size", &arch_.conv_kernel, 3, odd, "width of the convolution; odd");
-  o.choice("model.bias_init", &bias_init_, "zero", {"zero", "torch"},
+  o.add("model.conv_channels", &arch.conv_channels, 32, between(1, kMostWidth), "channels of the convolution");
+  o.add("model.conv_kernel_size", &arch.conv_kernel, 3, odd, "width of the convolution; odd");
+  o.choice("model.bias_init", &model_.bias_init, BiasInit::zeros,
            "initial biases: zero, or uniform in +-1/sqrt(inputs) as PyTorch does");
 
   o.section("loss", "Loss");
-  o.choice("loss.name,training.loss_function", &loss_.name, "mse", {"mse", "mae", "huber"},
+  o.choice("loss.name,training.loss_function", &loss.name, "mse", {"mse", "mae", "huber"},
            "loss on normalised outputs");
-  o.add("loss.smooth_weight", &loss_.smooth_weight, 0, non_negative,
+  o.add("loss.smooth_weight", &loss.smooth_weight, 0, non_negative,
         "weight of the squared finite differences of the outputs along the column; 0: off");
-  o.add("loss.smooth_order", &loss_.smooth_order, 2, between(1, 2), "order of these differences");
-  o.add("loss.jacobian", &loss_.jacobian, 0, non_negative,
+  o.add("loss.smooth_order", &loss.smooth_order, 2, between(1, 2), "order of these differences");
+  o.add("loss.jacobian", &loss.jacobian, 0, non_negative,
         "weight of the mean squared error of the Jacobian, normalised (Sobolev training); the data set must hold "
         "Jacobians; 0: off");
-  o.add("loss.jacobian_directions", &loss_.directions, 0, between(0, kMostWidth),
+  o.add("loss.jacobian_directions", &loss.directions, 0, between(0, kMostWidth),
         "number of random directions per row and step in which the Jacobian is compared; 0: the whole Jacobian");
-  o.add("loss.constraint", &loss_.constraint, "",
+  o.add("loss.constraint", &loss.constraint, "",
         "expressions, separated by ;, that are 0 for a physical prediction, such as max(0, -aice) ; sum(y) - sum(x); "
         "their squares are added to the loss");
-  o.add("loss.constraint_weight", &loss_.constraint_weight, 1, non_negative, "weight of these squares");
+  o.add("loss.constraint_weight", &loss.constraint_weight, 1, non_negative, "weight of these squares");
 
   o.section("ensemble", "Ensemble");
   o.add(kMembersKey, &members_, 1, between(1, 1000),
         "networks that are trained one after the other with seeds run.seed, run.seed + 1, ..., in folders member-N of "
         "the run directory");
-  o.add("ensemble.bootstrap", &bootstrap_, false, "train on rows that are drawn with replacement, by the seed");
+  o.add("ensemble.bootstrap", &model_.bootstrap, false, "train on rows that are drawn with replacement, by the seed");
 }
 
 EmulatorTask::Options EmulatorConfig::model_options(DType dtype, std::uint64_t seed) const {
-  EmulatorTask::Options options;
-  options.arch = arch_;
+  EmulatorTask::Options options = model_;
   if (!convolution_) options.arch.conv_channels = 0;
-  options.loss = loss_;
   options.dtype = dtype;
   options.seed = seed;
-  options.bootstrap = bootstrap_;
-  options.bias_init = bias_init_ == "torch" ? BiasInit::torch : BiasInit::zeros;
   return options;
 }
 
@@ -84,11 +82,12 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   arch.n_in = file.int_attribute("/", "n_in");
   arch.n_out = file.int_attribute("/", "n_out");
   arch.check(Fault::usage);
-  loss_.check_device(step.on_gpu);
+  const EmulatorLoss& loss = model_.loss;
+  loss.check_device(step.on_gpu);
   EmulatorVariables variables;  // only a constraint needs their names, which take longer to read than all else here
   variables.output_names.resize(arch.n_out);
-  if (!loss_.constraint.empty()) variables = read_variables(file, "/vars", arch.n_in, arch.n_out);
-  loss_.checked_for(path, variables, file.has("/jac"));
+  if (!loss.constraint.empty()) variables = read_variables(file, "/vars", arch.n_in, arch.n_out);
+  loss.checked_for(path, variables, file.has("/jac"));
 
   TaskNeeds needs;
   needs.train_samples = std::ranges::count(split, std::uint8_t{0});
@@ -99,13 +98,13 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   needs.row_bytes = 4 * static_cast<double>(columns);
   needs.data_bytes = rows * (needs.row_bytes + 4);
   needs.least_shard = needs.least_tree_shard = EmulatorTask::kLeastShard;
-  const std::int64_t directions = loss_.jacobian > 0 ? jacobian_directions(loss_.directions, arch.n_in, arch.n_out) : 0;
+  const std::int64_t directions = loss.jacobian > 0 ? jacobian_directions(loss.directions, arch.n_in, arch.n_out) : 0;
   const auto element = static_cast<double>(size_bytes(dtype));
-  if (step.on_gpu && loss_.jacobian == 0)
+  if (step.on_gpu && loss.jacobian == 0)
     needs.gpu_data_bytes = rows * 4 * static_cast<double>(arch.n_in + arch.n_out + 1);
   // One kernel keeps weights and values in shared memory, and the gradients of its parts in GPU memory (DenseStep).
   constexpr double kShared = 200e3;  // bytes of a block, on a large GPU, for weights
-  if (step.on_gpu && directions == 0 && arch.conv_channels == 0 && loss_.smooth_weight == 0 && !is_half(dtype) &&
+  if (step.on_gpu && directions == 0 && arch.conv_channels == 0 && loss.smooth_weight == 0 && !is_half(dtype) &&
       arch.layers < 9 && static_cast<double>(needs.parameters) * element <= kShared) {
     needs.rank_bytes = static_cast<double>(DenseStep::kMostParts + 1) * static_cast<double>(needs.parameters) * element;
     return needs;

@@ -74,41 +74,41 @@ void normalise_as_trained(HarData& data, const H5File& checkpoint) {
 }  // namespace
 
 void HarConfig::add_options(Options& o) {
-  o.choice("model.input", &input_, "signal", {"signal", "image"},
+  HarArch& arch = model_.arch;
+  HarAugment& augment = model_.augment;
+  o.choice("model.input", &arch.input, HarArch::Input::signal,
            "source of the patches: the samples of a channel, or a picture of it as a line, drawn on demand");
-  o.choice("model.mode,mode", &mode_, "flatten", {"flatten", "independent", "average", "first"},
+  o.choice("model.mode,mode", &arch.mode, HarArch::Mode::flatten,
            "input of one classification: all channels side by side, one channel, the mean of the channels, the first "
            "channel");
-  o.choice("model.pool,pool", &pool_, "attention", {"attention", "mean"}, "pooling of a channel's tokens");
-  o.add("model.patch,patch-size", &arch_.patch, 16, between(1, kMostWidth),
-        "samples in a patch, or its side in pixels");
-  o.add("model.image", &arch_.image, 224, between(1, 10000), "images: side in pixels");
-  o.add("model.dim", &arch_.dim, 0, between(0, kMostWidth), "width of a token; 0: 64 for signals, 768 for images");
-  o.add("model.layers", &arch_.layers, -1, between(-1, kMostLayers),
-        "encoder layers; -1: 3 for signals, 12 for images");
-  o.add("model.heads", &arch_.heads, 0, between(0, kMostWidth), "attention heads; 0: 4 for signals, 12 for images");
-  o.add("model.head_width", &arch_.head_width, 0, between(0, kMostWidth),
+  o.choice("model.pool,pool", &arch.pool, HarArch::Pool::attention, "pooling of a channel's tokens");
+  o.add("model.patch,patch-size", &arch.patch, 16, between(1, kMostWidth), "samples in a patch, or its side in pixels");
+  o.add("model.image", &arch.image, 224, between(1, 10000), "images: side in pixels");
+  o.add("model.dim", &arch.dim, 0, between(0, kMostWidth), "width of a token; 0: 64 for signals, 768 for images");
+  o.add("model.layers", &arch.layers, -1, between(-1, kMostLayers), "encoder layers; -1: 3 for signals, 12 for images");
+  o.add("model.heads", &arch.heads, 0, between(0, kMostWidth), "attention heads; 0: 4 for signals, 12 for images");
+  o.add("model.head_width", &arch.head_width, 0, between(0, kMostWidth),
         "width of a head; 0: 16 for signals, 64 for images");
-  o.add("model.mlp", &arch_.mlp, 0, between(0, kMostWidth),
-        "width inside the MLP; 0: 128 for signals, 3072 for images");
+  o.add("model.mlp", &arch.mlp, 0, between(0, kMostWidth), "width inside the MLP; 0: 128 for signals, 3072 for images");
   o.choice(
       "model.mlp_norm,mlp-norm", &mlp_norm_, "auto", {"auto", "pre", "post"},
       "layer norm before the MLP or after its residual; auto: pre for signals, post for images (as in the reference)");
-  o.add("model.ln_eps,ln-eps", &arch_.norm_eps, 1e-5, positive, "epsilon added to the variance in layer norms");
+  o.add("model.ln_eps,ln-eps", &arch.norm_eps, 1e-5, positive, "epsilon added to the variance in layer norms");
   o.add("model.hidden,hidden-dims=N,N|none", &hidden_, "auto",
         "widths of the classifier's hidden layers, or none; auto: 64 for signals, 512 for images");
-  o.add("model.dropout,dropout", &arch_.dropout, 0.1, below_one, "dropout in the classifier");
-  o.add("model.encoder_dropout", &arch_.encoder_dropout, 0.1, below_one,
+  o.add("model.dropout,dropout", &arch.dropout, 0.1, below_one, "dropout in the classifier");
+  o.add("model.encoder_dropout", &arch.encoder_dropout, 0.1, below_one,
         "dropout in the encoder: on attention weights, after the attention, inside and after the MLP");
-  o.add("model.freeze_encoder,freeze-encoder", &arch_.frozen, false, "train pooling and classifier only");
-  o.add("model.frozen_dropout,frozen-dropout", &arch_.frozen_dropout, false, "keep the dropout of a frozen encoder");
+  o.add("model.freeze_encoder,freeze-encoder", &arch.frozen, false, "train pooling and classifier only");
+  o.add("model.frozen_dropout,frozen-dropout", &arch.frozen_dropout, false, "keep the dropout of a frozen encoder");
   o.add("model.encoder_weights,encoder-weights=FILE", &encoder_weights_, "",
         "HDF5, safetensors, .npz or .pt file with initial weights of the encoder; names and shapes must match the "
         "network");
 
-  o.add("data.percent,data-pct", &percent_, 100, between(0, 100), "share of the training windows of each class to use")
+  o.add("data.percent,data-pct", &model_.percent, 100, between(0, 100),
+        "share of the training windows of each class to use")
       .unit("%");
-  o.choice("data.balance", &balance_, "none", {"none", "sampling", "weights"},
+  o.choice("data.balance", &model_.balance, HarBalance::none,
            "compensate for classes with few training windows: draw all classes equally often (sampling), or weight the "
            "loss of a window by the inverse number of windows of its class (weights)");
   o.add("data.folds=N|subjects|none", &folds_.how, "none",
@@ -118,18 +118,18 @@ void HarConfig::add_options(Options& o) {
         "the fold whose subjects are tested, from 1; all others are trained on");
 
   o.section("augment", "Augmentation", "Of training windows, drawn again in every epoch.");
-  o.add("augment.pictures,augmentation", &augment_.pictures, true,
+  o.add("augment.pictures,augmentation", &augment.pictures, true,
         "images: mirror, change brightness and contrast by up to 0.2, rotate by up to 15 degrees, per channel");
-  o.add("augment.shift", &augment_.shift, false,
+  o.add("augment.shift", &augment.shift, false,
         "shift windows by up to the distance to the next one of the same recording and class");
-  o.add("augment.turn", &augment_.turn, 0, non_negative,
+  o.add("augment.turn", &augment.turn, 0, non_negative,
         "rotate the axes of all sensors together: standard deviation of the angle")
       .unit("degrees");
-  o.add("augment.stretch", &augment_.stretch, 0, non_negative,
+  o.add("augment.stretch", &augment.stretch, 0, non_negative,
         "multiply each sensor by a random factor with mean 1: standard deviation of the factor");
 
   o.section("loss", "Loss");
-  o.add("loss.label_smoothing,label-smoothing", &smoothing_, 0.1, below_one,
+  o.add("loss.label_smoothing,label-smoothing", &model_.smoothing, 0.1, below_one,
         "label smoothing, in training and in every reported loss");
 
   o.set_defaults({"optim.name = adamw", "optim.lr = 0.001", "optim.weight_decay = 0.0001", "optim.clip_norm = 1",
@@ -147,15 +147,8 @@ void HarConfig::add_options(Options& o) {
 }
 
 HarArch HarConfig::arch() const {
-  HarArch arch = arch_;
-  const bool image = input_ == "image";
-  const Sizes& sizes = image ? kImage : kSignal;
-  arch.input = image ? HarArch::Input::image : HarArch::Input::signal;
-  arch.mode = mode_ == "flatten"       ? HarArch::Mode::flatten
-              : mode_ == "independent" ? HarArch::Mode::independent
-              : mode_ == "average"     ? HarArch::Mode::average
-                                       : HarArch::Mode::first;
-  arch.pool = pool_ == "mean" ? HarArch::Pool::mean : HarArch::Pool::attention;
+  HarArch arch = model_.arch;
+  const Sizes& sizes = arch.input == HarArch::Input::image ? kImage : kSignal;
   if (arch.dim == 0) arch.dim = sizes.dim;
   if (arch.layers < 0) arch.layers = sizes.layers;
   if (arch.heads == 0) arch.heads = sizes.heads;
@@ -167,7 +160,7 @@ HarArch HarConfig::arch() const {
 }
 
 void HarConfig::check() const {
-  require_usage(percent_ > 0, "option data.percent = ", percent_, ": must be > 0");
+  require_usage(model_.percent > 0, "option data.percent = ", model_.percent, ": must be > 0");
   arch();
   const std::string& how = folds_.how;
   const bool number = !how.empty() && how.size() < 10 && how.find_first_not_of("0123456789") == std::string::npos;
@@ -195,10 +188,8 @@ std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
   require_data(source.checkpoint != nullptr || data.count[0] > 0, "opening data set '", source.path.string(),
                "': it has no training windows; it serves only to evaluate a trained model");
   if (source.checkpoint != nullptr) normalise_as_trained(data, *source.checkpoint);
-  HarTask::Options options{.arch = arch(), .augment = augment_, .smoothing = smoothing_, .percent = percent_};
-  options.balance = balance_ == "sampling"  ? HarBalance::sampling
-                    : balance_ == "weights" ? HarBalance::weights
-                                            : HarBalance::none;
+  HarTask::Options options = model_;
+  options.arch = arch();
   options.dtype = source.dtype;
   options.seed = source.seed;
   auto model = std::make_unique<HarTask>(std::move(options), std::move(data));
@@ -226,7 +217,7 @@ TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const
     windows += static_cast<double>(file.info(part).shape[0]);
   std::map<std::int32_t, std::int64_t> classes;
   for (const std::int32_t label : HarData::train_labels(path, folds_)) ++classes[label];
-  for (const auto& [label, count] : classes) needs.train_samples += windows_kept(count, percent_);
+  for (const auto& [label, count] : classes) needs.train_samples += windows_kept(count, model_.percent);
   if (single) needs.train_samples *= network.channels;
   needs.data_rows = static_cast<std::int64_t>(windows);
   needs.least_tree_shard = HarTask::least_tree_shard(network);

@@ -10,7 +10,6 @@
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/data/by_count.hpp"
 #include "lockstep/data/gpu_copy.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/nn/loss.hpp"
@@ -363,7 +362,7 @@ std::vector<Baseline> HarTask::baselines() const {
   const double mean = std::accumulate(surprise.begin(), surprise.end(), 0.0) / static_cast<double>(classes);
   for (std::size_t k = 0; k < classes; ++k)
     loss[k] = options_.smoothing > 0 ? (1 - options_.smoothing) * surprise[k] + options_.smoothing * mean : surprise[k];
-  const std::int32_t guess = by_count(counts).front();
+  const auto guess = static_cast<std::int32_t>(std::ranges::max_element(counts) - counts.begin());
   const auto baseline = [this](const std::string& name, const auto& class_of, const auto& loss_of) {
     return Baseline{name, [=, this](Tape&, Split split, std::int64_t first, std::int64_t number, double* sums) {
                       const HarSums to(sums, data_.classes());

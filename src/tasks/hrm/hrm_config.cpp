@@ -35,7 +35,7 @@ void HrmConfig::add_options(Options& o) {
         "halt when halting has a higher value than continuing; off (TRM): when the answer is more likely right than "
         "wrong");
   o.section("loss", "Loss");
-  o.choice("loss.name", &loss_, "stablemax", {"stablemax", "softmax"}, "cross-entropy of the cells");
+  o.choice("loss.name", &model_.loss.tokens, ops::TokenLoss::stablemax, "cross-entropy of the cells");
   o.add("loss.segment_decay", &model_.loss.decay, 1, fraction,
         "weight of a segment's loss relative to that of the puzzle's segment before (CGAR: 0.7)");
   o.choice("schedule.depth", &depth_, "full", {"full", "cgar"},
@@ -77,7 +77,6 @@ void HrmConfig::check() const { model_.arch.check(); }
 HrmTask::Options HrmConfig::model_options(DType dtype, std::uint64_t seed) const {
   HrmTask::Options options = model_;
   options.depth_curriculum = depth_ == "cgar";
-  options.loss.tokens = ops::parse_token_loss(loss_);
   options.dtype = dtype;
   options.seed = options.tries.seed = seed;
   return options;

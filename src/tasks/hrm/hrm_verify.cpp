@@ -143,8 +143,7 @@ HrmTask::Options reference_options(const H5File& file, DType dtype) {
     o.arch.mlp_t = o.arch.one_network = o.arch.last_cycle_gradient = true;
     o.arch.puzzle_positions = number("puzzle_emb_len");
   }
-  const std::string loss = file.text_attribute("/", "loss");
-  o.loss = {.tokens = ops::parse_token_loss(loss.substr(0, loss.find('_'))),
+  o.loss = {.tokens = reference_choice<ops::TokenLoss>(file, "loss", "_cross_entropy"),
             .halt_max_steps = number("halt_max_steps"),
             .q_continue = !o.arch.one_network};
   o.puzzle_lr = file.real_attribute("/", "puzzle_lr");
@@ -339,10 +338,8 @@ class NetworkCheck {
     attribute(outputs, "lr", lr, 1e-12);
     attribute(outputs, "lr_puzzle_emb", lr / file_.real_attribute("/", "lr") * model_.options().puzzle_lr, 1e-12);
 
-    for (auto& [name, values] : by_parameter(model_.params(), program.gradient())) {
-      for (double& g : values) g /= batch;
+    for (const auto& [name, values] : by_parameter(model_.params(), program.gradient(), 1 / batch))
       compare(group + "/grads", name, values, kGradient);
-    }
     std::vector<double> rows = doubles(slots.puzzle_gradient);
     for (double& g : rows) g /= batch;
     compare(group + "/grads", "puzzle_emb.local_weights", rows, kGradient);

@@ -125,7 +125,7 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
     tape.stream().synchronize();
     std::vector<double> values;
     for (const ops::SequenceScore& score : scores) values.push_back(score.loss);
-    const std::string name = std::string(ops::name(loss)) + "_cross_entropy";
+    const std::string name = std::string(lockstep::name(loss)) + "_cross_entropy";
     v.relative("losses", name, values, kExact);
     v.relative("losses", name + "_dlogits", dx, kExact);
   }

@@ -82,35 +82,27 @@ void GraphExchange::share(const Tensor& table, const PlacedRows& rows, const cha
     ops::copy_block(stream_, {table, rows.rows.part(from, n)}, {all, ops::RowSet::range(from, n)});
 }
 
-void GraphExchange::share_ranges(const Tensor& array, std::span<const std::int64_t> begin, const char* what) {
+void GraphExchange::share_ranges(const Tensor& array, std::int64_t unit_bytes,
+                                 const std::function<std::int64_t(int)>& begin, const char* what) {
+  if (!partitioned_) return;
   std::vector<std::int64_t> sizes;
-  for (std::size_t r = 0; r + 1 < begin.size(); ++r) sizes.push_back(begin[r + 1] - begin[r]);
-  const std::span<std::byte> into = bytes_of(array);
-  const auto rank = static_cast<std::size_t>(comm_.rank());
-  const auto own_bytes = static_cast<std::size_t>(sizes[rank]);
-  std::byte* send = reserve(sending_, sizes[rank]);
-  copy_bytes(stream_, send, into.data() + begin[rank], own_bytes);
-  all_gather({send, own_bytes}, sizes, into, what);
+  for (int r = 0; r < comm_.size(); ++r) sizes.push_back((begin(r + 1) - begin(r)) * unit_bytes);
+  const std::span<std::byte> into = bytes_of(array),
+                             mine = into.subspan(begin(comm_.rank()) * unit_bytes, sizes[comm_.rank()]);
+  std::byte* send = reserve(sending_, std::ssize(mine));
+  copy_bytes(stream_, send, mine.data(), mine.size());
+  all_gather({send, mine.size()}, sizes, into, what);
 }
 
 void GraphExchange::share_values(const Tensor& values, std::span<const std::int64_t> indptr, const char* what) {
-  if (!partitioned_) return;
-  std::vector<std::int64_t> begin;
-  for (int r = 0; r <= comm_.size(); ++r) {
-    const std::int64_t node = r == comm_.size() ? cut_.nodes() : cut_.first(r);
-    begin.push_back(indptr[node] * element_bytes(values));
-  }
-  share_ranges(values, begin, what);
+  share_ranges(
+      values, element_bytes(values), [&](int r) { return indptr[cut_.first(r)]; }, what);
 }
 
 void GraphExchange::share_chunks(const Tensor& array, std::int64_t chunks,
                                  const std::function<std::int64_t(std::int64_t)>& at, const char* what) {
-  if (!partitioned_) return;
-  const std::int64_t row_bytes = array.columns() * element_bytes(array);
-  std::vector<std::int64_t> begin;
-  for (int r = 0; r < comm_.size(); ++r) begin.push_back(at(shards_of(chunks, r, comm_.size()).begin) * row_bytes);
-  begin.push_back(at(chunks) * row_bytes);
-  share_ranges(array, begin, what);
+  const auto begin = [&](int r) { return at(r == comm_.size() ? chunks : shards_of(chunks, r, comm_.size()).begin); };
+  share_ranges(array, array.columns() * element_bytes(array), begin, what);
 }
 
 void GraphExchange::all_gather(std::span<const std::byte> mine, std::span<const std::int64_t> sizes,

@@ -30,6 +30,7 @@ class NodeCut {
   std::int64_t begin(std::int64_t s) const { return begin_[s]; }
   /// Segments of rank r: [first_segment(r), first_segment(r + 1)), and their nodes.
   std::int64_t first_segment(int r) const { return first_segment_[r]; }
+  /// first(ranks) is the end of the last one.
   std::int64_t first(int r) const { return begin(first_segment(r)); }
   std::int64_t last(int r) const { return begin(first_segment(r + 1)); }
 
@@ -75,8 +76,9 @@ class GraphExchange final : public RowOwner {
   bool on_gpu() const { return stream_.device().is_cuda(); }
   /// Device memory that lasts from call to call, of at least this size.
   std::byte* reserve(Buffer& memory, std::int64_t size) const;
-  /// Ranges of an array in the order of ranks: bytes [begin[r], begin[r + 1]) belong to rank r.
-  void share_ranges(const Tensor& array, std::span<const std::int64_t> begin, const char* what);
+  /// Ranges of an array in the order of ranks: units [begin(r), begin(r + 1)) belong to rank r.
+  void share_ranges(const Tensor& array, std::int64_t unit_bytes, const std::function<std::int64_t(int)>& begin,
+                    const char* what);
   /// all_gather_known of a Communicator for memory of the device, in the order of its main stream.
   void all_gather(std::span<const std::byte> mine, std::span<const std::int64_t> sizes, std::span<std::byte> into,
                   const char* what);

@@ -1,7 +1,6 @@
 #include "lockstep/tasks/kgat/kgat_config.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
@@ -18,13 +17,8 @@ constexpr const char* kBprmf = "bprmf";
 
 /// Defaults of the reference programs, for keys that every kind has.
 void set_common_defaults(Options& o) {
-  o.set_default("batch.size", "1024");
-  o.set_default("optim.lr", "0.0001");
-  o.set_default("optim.weight_decay", "0");
-  o.set_default("train.epochs", "1000");
-  o.set_default("eval.every", "10");
-  o.set_default("stop.patience", "10");
-  o.set_default("run.seed", "2019");
+  o.set_defaults({"batch.size = 1024", "optim.lr = 0.0001", "optim.weight_decay = 0", "train.epochs = 1000",
+                  "eval.every = 10", "stop.patience = 10", "run.seed = 2019"});
   o.alias("batch.size", "cf_batch_size");
   o.alias("eval.every", "evaluate_every");
   o.alias("stop.patience", "stopping_steps");
@@ -41,20 +35,9 @@ void require_plain_adam(const RunConfig& config, const char* kind) {
                 " is trained by adam that moves every row; omit it");
 }
 
-void add_cutoffs(Options& o, std::vector<double>* target) {
+void add_cutoffs(Options& o, std::vector<std::int64_t>* target) {
   o.add("eval.k,eval.ks,Ks,topk", target, {20, 40, 60, 80, 100}, between(1, 1e6),
         "cutoffs K of precision, recall, NDCG and hit, ascending; recall at the first one selects the best weights");
-}
-
-/// errors  Error (usage): a value that is not a whole number >= 1
-std::vector<std::int64_t> whole(const char* option, const std::vector<double>& values) {
-  std::vector<std::int64_t> result;
-  for (const double value : values) {
-    require_usage(value >= 1 && value == std::floor(value), "option ", option, " = ", value,
-                  ": must be a whole number >= 1");
-    result.push_back(static_cast<std::int64_t>(value));
-  }
-  return result;
 }
 
 void require_graph(const H5File& file) {
@@ -71,15 +54,16 @@ void KgatConfig::add_options(Options& o) {
         "width of the embeddings of entities and users");
   o.add("model.relation_dim,kge_size", &arch.relation_dim, 64, between(1, kMostWidth),
         "width of the space of each relation");
-  o.add("model.conv_dims,conv_dim_list", &conv_dims_, {64, 32, 16}, between(1, kMostWidth),
+  o.add("model.conv_dims,conv_dim_list", &arch.conv_dims, {64, 32, 16}, between(1, kMostWidth),
         "widths of the propagation layers");
-  o.choice("model.aggregator,aggregation_type", &aggregator_, "bi-interaction", {"bi-interaction", "gcn", "graphsage"},
+  o.choice("model.aggregator,aggregation_type", &arch.aggregator, ops::Aggregator::bi_interaction,
            "how a node's embedding and its neighbours' sum become the next layer's");
-  o.choice("model.laplacian,laplacian_type,adj_type", &laplacian_, "random-walk",
-           {"random-walk", "symmetric", "symmetric-upstream", "attention", "si", "bi"},
+  o.choice("model.laplacian,laplacian_type,adj_type", &model_.laplacian, FirstAdjacency::random_walk,
            "adjacency of the first epoch; symmetric-upstream as the reference programs compute it, attention from the "
-           "initial embeddings; si and bi are other names of random-walk and symmetric");
-  o.choice("model.parallel_edges", &parallel_edges_, "per_triple", {"per_triple", "sum_logits"},
+           "initial embeddings")
+      .value_alias("si", "random-walk")
+      .value_alias("bi", "symmetric");
+  o.choice("model.parallel_edges", &model_.parallel_edges, ops::ParallelEdges::per_triple,
            "softmax over the triples of a head, or (as the PyTorch program) over its neighbours with the logits of "
            "parallel triples added");
   o.add("model.mess_dropout,mess_dropout", &model_.message_dropout, {0.1, 0.1, 0.1}, below_one,
@@ -91,7 +75,7 @@ void KgatConfig::add_options(Options& o) {
   o.add("model.attention", &model_.attention, true, "recompute the adjacency from the embeddings after each epoch");
   o.add("model.kge", &model_.triples, true, "also train on the triples of the graph");
   o.choice(
-      "data.graph", &graph_, "whole", {"whole", "shuffled", "removed"},
+      "data.graph", &model_.graph, GraphControl::whole,
       "knowledge graph: that of the data set (whole), with the tails of each relation permuted at random by run.seed "
       "(shuffled), or none (removed); shuffled and removed are controls that show the value of the graph");
   o.add("model.pretrain=bprmf|FILE|none", &model_.pretrained, "",
@@ -121,33 +105,19 @@ void KgatConfig::add_options(Options& o) {
         "weight of the embeddings' squares in the loss of interactions");
   o.add("loss.kg_l2,kg_l2loss_lambda", &model_.kg_l2, 1e-5, non_negative,
         "weight of the projections' squares in the loss of triples");
-  add_cutoffs(o, &cutoffs_);
+  add_cutoffs(o, &model_.cutoffs);
 }
 
 KgatTask::Options KgatConfig::resolved(DType dtype) const {
   KgatTask::Options options = model_;
   if (options.pretrained == "none") options.pretrained.clear();
   options.dtype = dtype;
-  options.arch.conv_dims = whole("model.conv_dims", conv_dims_);
-  options.cutoffs = whole("eval.k", cutoffs_);
   std::vector<double>& rates = options.message_dropout;  // equal ones, as by default, are one for all layers
   if (!rates.empty() && std::ranges::count(rates, rates.front()) == std::ssize(rates)) rates.resize(1);
-  options.arch.aggregator = aggregator_ == "gcn"         ? ops::Aggregator::gcn
-                            : aggregator_ == "graphsage" ? ops::Aggregator::graphsage
-                                                         : ops::Aggregator::bi_interaction;
-  options.laplacian = laplacian_ == "attention"                         ? FirstAdjacency::attention
-                      : laplacian_ == "symmetric-upstream"              ? FirstAdjacency::symmetric_upstream
-                      : laplacian_ == "symmetric" || laplacian_ == "bi" ? FirstAdjacency::symmetric
-                                                                        : FirstAdjacency::random_walk;
-  options.graph = graph_ == "shuffled"  ? GraphControl::shuffled
-                  : graph_ == "removed" ? GraphControl::removed
-                                        : GraphControl::whole;
+  options.mode = named<KgatMode>(mode_);  // auto: none
   if (storage_ != "fp32") options.storage = storage_ == "bf16" ? DType::bf16 : DType::f16;
   require_usage(!options.storage || dtype == DType::f32, "option model.storage = ", storage_,
                 ": needs run.precision = fp32");
-  if (mode_ != "auto") options.mode = mode_ == "replicate" ? KgatMode::replicate : KgatMode::nested_rows;
-  options.parallel_edges =
-      parallel_edges_ == "sum_logits" ? ops::ParallelEdges::sum_logits : ops::ParallelEdges::per_triple;
   return options;
 }
 
@@ -179,7 +149,8 @@ std::unique_ptr<Task> KgatConfig::load(const TaskSource& source) const {
     const H5File& file = *source.checkpoint;
     const std::string trained = file.has_attribute("/", kGraphAttribute) ? file.text_attribute("/", kGraphAttribute)
                                                                          : name(GraphControl::whole);
-    require_usage(trained == graph_, "option data.graph = ", graph_, ": the checkpoint was trained with ", trained,
+    require_usage(trained == name(options.graph), "option data.graph = ", name(options.graph),
+                  ": the checkpoint was trained with ", trained,
                   ", and its attention belongs to that graph; use data.graph = ", trained,
                   ", or eval --controls, which evaluates weights with other graphs");
     shuffled_by = static_cast<std::uint64_t>(file.int_attribute("/", "seed"));
@@ -248,10 +219,10 @@ void BprmfConfig::add_options(Options& o) {
         "width of the embeddings of users and items");
   o.section("loss", "Loss");
   o.add("loss.cf_l2,l2loss_lambda", &model_.l2, 1e-5, non_negative, "weight of the embeddings' squares");
-  add_cutoffs(o, &cutoffs_);
+  add_cutoffs(o, &model_.cutoffs);
 }
 
-void BprmfConfig::check() const { RankingMetrics{whole("eval.k", cutoffs_)}; }
+void BprmfConfig::check() const { RankingMetrics{model_.cutoffs}; }
 
 void BprmfConfig::require_supported(const RunConfig& config, int) const {
   require_plain_adam(config, kBprmf);
@@ -263,7 +234,6 @@ void BprmfConfig::require_supported(const RunConfig& config, int) const {
 
 std::unique_ptr<Task> BprmfConfig::load(const TaskSource& source) const {
   BprmfTask::Options options = model_;
-  options.cutoffs = whole("eval.k", cutoffs_);
   options.dtype = source.dtype;
   options.seed = source.seed;
   return std::make_unique<BprmfTask>(std::move(options), source.data_memory.data_set(source.path, KgData::read));

@@ -12,7 +12,13 @@ namespace lockstep {
 
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+/// A row of an array whose groups of rows have offsets.
+struct Row {
+  std::int64_t i, group;
+  bool first;  ///< of its group
+};
+/// Whether a row is greater than the one before it in its group.
+bool ascends(const auto& values, const Row& row) { return row.first || values[row.i - 1] < values[row.i]; }
 
 /// Reads arrays of one file into the data_memory and checks what later indexing relies on.
 class Arrays {
@@ -24,7 +30,7 @@ class Arrays {
     return place<std::int64_t>(
         name, count + 1, [&](std::span<const std::int64_t> v) { set_.require_offsets(name, v, total, Rise::weak); });
   }
-  /// Each in 0 .. below-1, with fits(values, group, row) for each row of each group that `groups` bounds.
+  /// Each in 0 .. below-1, with fits(values, row) for each row of each group that `groups` bounds.
   ///
   /// order  what fits() requires
   template <class T, class Fits>
@@ -33,8 +39,8 @@ class Arrays {
     return place<T>(name, count, [&](std::span<const T> v) {
       set_.require_ids(name, v, below, "id");
       for (std::int64_t group = 0; group + 1 < std::ssize(groups); ++group)
-        for (std::size_t row = at(groups[at(group)]); row < at(groups[at(group + 1)]); ++row)
-          require_fit(fits(v, group, row), name, v[row], row, order);
+        for (std::int64_t row = groups[group]; row < groups[group + 1]; ++row)
+          require_fit(fits(v, Row{row, group, row == groups[group]}), name, v[row], row, order);
     });
   }
   /// The triples of each entry of the pattern: offsets, and triples of the entry's pair.
@@ -43,10 +49,10 @@ class Arrays {
       set_.require_offsets(name, v, graph.triples(), Rise::weak);
       const char* order = "the triples of an entry must be those of its node and column";
       for (std::int64_t node = 0; node < graph.nodes; ++node) {
-        const std::size_t first = at(graph.adj_indptr[at(node)]), last = at(graph.adj_indptr[at(node + 1)]);
-        require_fit(v[first] == graph.indptr[at(node)], name, v[first], first, order);
-        for (std::size_t entry = first; entry < last; ++entry)
-          for (std::size_t triple = at(v[entry]); triple < at(v[entry + 1]); ++triple)
+        const std::int64_t first = graph.adj_indptr[node], last = graph.adj_indptr[node + 1];
+        require_fit(v[first] == graph.indptr[node], name, v[first], first, order);
+        for (std::int64_t entry = first; entry < last; ++entry)
+          for (std::int64_t triple = v[entry]; triple < v[entry + 1]; ++triple)
             require_fit(graph.tail[triple] == graph.col[entry], name, v[entry], entry, order);
       }
     });
@@ -56,15 +62,13 @@ class Arrays {
     part.indptr = offsets(group + "/indptr", users, count);
     part.item = ids<std::int32_t>(group + "/item", count, items, part.indptr,
                                   "the items of a user must be ascending and distinct",
-                                  [&](std::span<const std::int32_t> item, std::int64_t user, std::size_t row) {
-                                    return row == at(part.indptr[at(user)]) || item[row - 1] < item[row];
-                                  });
+                                  [](const auto& item, const Row& row) { return ascends(item, row); });
     return part;
   }
   std::uint64_t hash() const { return hash_; }
 
  private:
-  void require_fit(bool fits, const std::string& name, std::int64_t value, std::size_t row, const char* order) const {
+  void require_fit(bool fits, const std::string& name, std::int64_t value, std::int64_t row, const char* order) const {
     if (!fits)
       throw Error(Fault::data, join(set_.reading(name), ": ", value, " in row ", row, " does not fit: ", order,
                                     "; rebuild it with lockstep-prep"));
@@ -114,46 +118,31 @@ KgData KgData::read(const std::filesystem::path& path, DataMemory& data_memory) 
   if (file.is_group("/cf/valid"))
     data.valid = arrays.interactions("/cf/valid", data.users, data.items, size("n_cf_valid"));
   graph.indptr = arrays.offsets("/ckg/indptr", graph.nodes, triples);
-  using Ids = std::span<const std::int32_t>;
-  using Places = std::span<const std::int64_t>;
-  graph.tail =
-      arrays.ids<std::int32_t>("/ckg/tail", triples, graph.nodes, graph.indptr, "the tails of a head must be ascending",
-                               [&](Ids tail, std::int64_t head, std::size_t row) {
-                                 return row == at(graph.indptr[at(head)]) || tail[row - 1] <= tail[row];
-                               });
+  graph.tail = arrays.ids<std::int32_t>(
+      "/ckg/tail", triples, graph.nodes, graph.indptr, "the tails of a head must be ascending",
+      [](const auto& tail, const Row& row) { return row.first || tail[row.i - 1] <= tail[row.i]; });
   graph.rel = arrays.ids<std::int32_t>(
       "/ckg/rel", triples, graph.relations, graph.indptr, "the relations of a head and a tail must be ascending",
-      [&](Ids rel, std::int64_t head, std::size_t row) {
-        return row == at(graph.indptr[at(head)]) || graph.tail[row - 1] < graph.tail[row] || rel[row - 1] <= rel[row];
-      });
+      [&](const auto& rel, const Row& row) { return ascends(graph.tail, row) || rel[row.i - 1] <= rel[row.i]; });
   graph.rel_indptr = arrays.offsets("/ckg/rel_indptr", graph.relations, triples);
-  graph.rel_perm = arrays.ids<std::int64_t>(
-      "/ckg/rel_perm", triples, triples, graph.rel_indptr, "the triples of a relation must be its own, ascending",
-      [&](Places triple, std::int64_t relation, std::size_t row) {
-        return graph.rel[at(triple[row])] == relation &&
-               (row == at(graph.rel_indptr[at(relation)]) || triple[row - 1] < triple[row]);
-      });
+  graph.rel_perm = arrays.ids<std::int64_t>("/ckg/rel_perm", triples, triples, graph.rel_indptr,
+                                            "the triples of a relation must be its own, ascending",
+                                            [&](const auto& triple, const Row& row) {
+                                              return graph.rel[triple[row.i]] == row.group && ascends(triple, row);
+                                            });
   graph.adj_indptr = arrays.offsets("/adj/indptr", graph.nodes, nnz);
   graph.col = arrays.ids<std::int32_t>("/adj/col", nnz, graph.nodes, graph.adj_indptr,
                                        "the columns of a node must be ascending and distinct",
-                                       [&](Ids col, std::int64_t node, std::size_t row) {
-                                         return row == at(graph.adj_indptr[at(node)]) || col[row - 1] < col[row];
-                                       });
+                                       [](const auto& col, const Row& row) { return ascends(col, row); });
   graph.edge_ptr = arrays.entry_triples("/adj/edge_ptr", graph);
   graph.transpose = arrays.ids<std::int64_t>(
       "/adj/transpose", nnz, nnz, graph.adj_indptr, "it must be the entry of the reversed pair",
-      [&](Places transpose, std::int64_t node, std::size_t row) {
-        const std::int64_t entry = transpose[row], other = graph.col[row];
-        return graph.adj_indptr[at(other)] <= entry && entry < graph.adj_indptr[at(other + 1)] &&
-               graph.col[at(entry)] == node;
+      [&](const auto& transpose, const Row& row) {
+        const std::int64_t entry = transpose[row.i], other = graph.col[row.i];
+        return graph.adj_indptr[other] <= entry && entry < graph.adj_indptr[other + 1] && graph.col[entry] == row.group;
       });
   data.hash = arrays.hash();
   return data;
-}
-
-const char* name(GraphControl control) {
-  const char* const names[] = {"whole", "shuffled", "removed"};
-  return names[static_cast<std::size_t>(control)];
 }
 
 void KgData::own_graph(TripleGraph arrays, std::int64_t relations) {

@@ -86,15 +86,12 @@ class KgatStep {
   /// Enqueues a step. Take the outcomes of earlier steps first, except that of a step before of the same kind.
   void start_cf(const CfBatch& batch, std::int64_t number, double lr, unsigned flags = 0);
   void start_kg(const KgBatch& batch, std::int64_t number, double lr, unsigned flags = 0);
-  /// The same with samples that the GPU draws from tables in its memory.
-  void start_cf(const ops::PairSource& source, const ops::PoolDraw& draw, std::int64_t number, double lr,
-                unsigned flags = 0) {
-    start_cf(source, &draw, number, lr, flags);
-  }
-  void start_kg(const ops::TripleSource& source, const ops::PoolDraw& draw, std::int64_t number, double lr,
-                unsigned flags = 0) {
-    start_kg(source, &draw, number, lr, flags);
-  }
+  /// The same with samples that the GPU draws from tables in its memory; without a draw they are the source's columns
+  /// in host memory.
+  void start_cf(ops::PairSource source, const std::optional<ops::PoolDraw>& draw, std::int64_t number, double lr,
+                unsigned flags = 0);
+  void start_kg(ops::TripleSource source, const std::optional<ops::PoolDraw>& draw, std::int64_t number, double lr,
+                unsigned flags = 0);
   /// Waits for the oldest step whose outcome was not returned yet and returns it; unless `last` is set, not for the
   /// step that was started last. Returns nothing if there is no such step. A step that is not finite updates nothing,
   /// nor does the next one. errors  Error if the GPU failed
@@ -146,9 +143,6 @@ class KgatStep {
     std::array<Half, 2> halves;
     std::size_t turn = 0;  ///< half of the last step
   };
-  /// draw: null: the source has columns in host memory
-  void start_cf(ops::PairSource source, const ops::PoolDraw* draw, std::int64_t number, double lr, unsigned flags);
-  void start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std::int64_t number, double lr, unsigned flags);
   /// The half of the next step, and whether the step before is open.
   std::pair<Half*, int> next_half(std::size_t kind);
   /// Runs a step's work, as a graph if batch size, memory and the table that the GPU draws from (or null) are those of

@@ -24,6 +24,10 @@ RankReports reports_of(std::span<const Report> on_gpu) {
   return {.bytes = reinterpret_cast<const std::byte*>(on_gpu.data()), .micros = 2, .doubles = true};
 }
 
+std::span<const ops::PoolDraw> span_of(const std::optional<ops::PoolDraw>& draw) {
+  return draw ? std::span(&*draw, 1) : std::span<const ops::PoolDraw>{};
+}
+
 /// Makes a source refer to the copies on the GPU: of the draw, or of the columns.
 template <class Table, int kColumns>
 void place(ops::SampleSource<Table, kColumns>& source, std::span<const ops::PoolDraw> draw,
@@ -46,11 +50,11 @@ std::pair<KgatStep::Half*, int> KgatStep::next_half(std::size_t kind) {
 }
 
 void KgatStep::start_cf(const CfBatch& batch, std::int64_t number, double lr, unsigned flags) {
-  start_cf({.count = batch.count(), .columns = {batch.user, batch.liked, batch.other}}, nullptr, number, lr, flags);
+  start_cf({.count = batch.count(), .columns = {batch.user, batch.liked, batch.other}}, {}, number, lr, flags);
 }
 
-void KgatStep::start_cf(ops::PairSource source, const ops::PoolDraw* draw, std::int64_t number, double lr,
-                        unsigned flags) {
+void KgatStep::start_cf(ops::PairSource source, const std::optional<ops::PoolDraw>& draw, std::int64_t number,
+                        double lr, unsigned flags) {
   const auto [half, open] = next_half(0);
   if (open == 0) adam_kg_.flush();  // nothing is deferred by steps on interactions
   Arena& arena = kinds_[0].arena;
@@ -60,45 +64,44 @@ void KgatStep::start_cf(ops::PairSource source, const ops::PoolDraw* draw, std::
   const Report report;
   Staged staged;
   const auto [record, reports, draws, user, liked, other] =
-      stage(staged, arena, std::span<const GpuStepRecord>(&next, 1), std::span<const Report>(&report, 1),
-            std::span(draw, draw != nullptr ? 1 : 0), source.columns[0], source.columns[1], source.columns[2]);
+      stage(staged, arena, std::span<const GpuStepRecord>(&next, 1), std::span<const Report>(&report, 1), span_of(draw),
+            source.columns[0], source.columns[1], source.columns[2]);
   place(source, draws, {user, liked, other});
-  run(size, draw != nullptr ? source.table.pool.data() : nullptr, staged,
-      [&, half = half, record = record, reports = reports] {
-        const ops::PairBatch batch = ops::pair_batch(stream_, arena, source, graph_.nodes);
-        // Rows that are added to the last layer have gradient 0.
-        rows_.build_placed(graph_, net_.arch().layers(), batch.listed, batch.bits);
-        const KgatPropagation::Noise noise = {.message_dropout = options_.message_dropout,
-                                              .node_dropout = options_.node_dropout,
-                                              .seed = options_.seed,
-                                              .step_on_gpu = &record.data()->step};
-        propagation_.begin(&noise);
-        propagation_.forward(rows_, exchange_);
-        const DType dtype = net_.params().dtype();
-        const Shape shape = {std::ssize(batch.rows), net_.arch().final_width()};
-        const Tensor h = allocate(arena, dtype, shape), dh = allocate(arena, dtype, shape);
-        propagation_.gather(batch.rows, h);
-        profile::Span loss("bpr");
-        ops::bpr(stream_, arena, batch.pairs, h, options_.cf_l2, allocate(arena, dtype, {size}), dh, sums_of(reports),
-                 half->sums());
-        loss.end();
-        backward_cf({0, shape[0]}, batch.rows, dh);
-        update_cf_->close(stream_, gradients_, reports_of(reports), record.data(), half->gpu(), nullptr);
-      });
+  run(size, draw ? source.table.pool.data() : nullptr, staged, [&, half = half, record = record, reports = reports] {
+    const ops::PairBatch batch = ops::pair_batch(stream_, arena, source, graph_.nodes);
+    // Rows that are added to the last layer have gradient 0.
+    rows_.build_placed(graph_, net_.arch().layers(), batch.listed, batch.bits);
+    const KgatPropagation::Noise noise = {.message_dropout = options_.message_dropout,
+                                          .node_dropout = options_.node_dropout,
+                                          .seed = options_.seed,
+                                          .step_on_gpu = &record.data()->step};
+    propagation_.begin(&noise);
+    propagation_.forward(rows_, exchange_);
+    const DType dtype = net_.params().dtype();
+    const Shape shape = {std::ssize(batch.rows), net_.arch().final_width()};
+    const Tensor h = allocate(arena, dtype, shape), dh = allocate(arena, dtype, shape);
+    propagation_.gather(batch.rows, h);
+    profile::Span loss("bpr");
+    ops::bpr(stream_, arena, batch.pairs, h, options_.cf_l2, allocate(arena, dtype, {size}), dh, sums_of(reports),
+             half->sums());
+    loss.end();
+    backward_cf({0, shape[0]}, batch.rows, dh);
+    update_cf_->close(stream_, gradients_, reports_of(reports), record.data(), half->gpu(), nullptr);
+  });
   end_step(*half, {.step = number, .is_cf = true, .flags = flags_of_all(comm_, flags), .samples = size});
 }
 
 void KgatStep::start_kg(const KgBatch& batch, std::int64_t number, double lr, unsigned flags) {
-  start_kg({.count = batch.count(), .columns = {batch.head, batch.relation, batch.tail, batch.other}}, nullptr, number,
-           lr, flags);
+  start_kg({.count = batch.count(), .columns = {batch.head, batch.relation, batch.tail, batch.other}}, {}, number, lr,
+           flags);
   const auto used = std::ssize(batch.relations);
   kg_gradient_.nodes = kg_gradient_.nodes.slice(0, std::ssize(batch.rows()));
   kg_gradient_.matrices = kg_gradient_.matrices.slice(0, used);
   kg_gradient_.translations = kg_gradient_.translations.slice(0, used);
 }
 
-void KgatStep::start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std::int64_t number, double lr,
-                        unsigned flags) {
+void KgatStep::start_kg(ops::TripleSource source, const std::optional<ops::PoolDraw>& draw, std::int64_t number,
+                        double lr, unsigned flags) {
   const auto [half, open] = next_half(1);
   Arena& arena = kinds_[1].arena;
   const std::int64_t size = source.count, d = net_.arch().embed_dim, k = net_.arch().relation_dim,
@@ -117,10 +120,10 @@ void KgatStep::start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std
   Staged staged;
   const auto [record, reports, now, draws, head, relation, tail, other] =
       stage(staged, arena, std::span<const GpuStepRecord>(&next, 1), std::span<const Report>(&report, 1),
-            std::span<const LazyNow>(&lazy, 1), std::span(draw, draw != nullptr ? 1 : 0), source.columns[0],
-            source.columns[1], source.columns[2], source.columns[3]);
+            std::span<const LazyNow>(&lazy, 1), span_of(draw), source.columns[0], source.columns[1], source.columns[2],
+            source.columns[3]);
   place(source, draws, {head, relation, tail, other});
-  run(size, draw != nullptr ? source.table.pool.data() : nullptr, staged,
+  run(size, draw ? source.table.pool.data() : nullptr, staged,
       [&, half = half, record = record, reports = reports, now = now] {
         const ops::TripleBatch batch = ops::triple_batch(stream_, arena, source, graph_.relations, KgBatch::kChunk);
         RowsNow tables[] = {{&net_.embedding(), batch.rows},

@@ -140,10 +140,7 @@ class KgatVerification {
     o.arch.relation_dim = file_.int_attribute("/", "relation_dim");
     o.arch.conv_dims = file_.int_list("/", "conv_dims");
     o.cutoffs = file_.int_list("/", "Ks");
-    const std::string aggregator = file_.text_attribute("/", "aggregator");
-    o.arch.aggregator = aggregator == "gcn"         ? ops::Aggregator::gcn
-                        : aggregator == "graphsage" ? ops::Aggregator::graphsage
-                                                    : ops::Aggregator::bi_interaction;
+    o.arch.aggregator = reference_choice<ops::Aggregator>(file_, "aggregator");
     o.arch.slope = file_.real_attribute("/", "leaky_slope");
     o.cf_l2 = file_.real_attribute("/", "cf_lambda");
     o.kg_l2 = file_.real_attribute("/", "kg_lambda");
@@ -157,8 +154,7 @@ class KgatVerification {
     model_.propagation().adjacency_changed();
   }
   void refresh(const std::string& mode) {
-    refresh_attention(model_.net(), graph(), plan_,
-                      mode == "sum_logits" ? ops::ParallelEdges::sum_logits : ops::ParallelEdges::per_triple);
+    refresh_attention(model_.net(), graph(), plan_, named<ops::ParallelEdges>(mode).value());
     model_.propagation().adjacency_changed();
   }
 
@@ -185,11 +181,9 @@ class KgatVerification {
   }
 
   void laplacians() {
-    const std::array<std::pair<Laplacian, const char*>, 3> kinds = {
-        {{Laplacian::random_walk, "random_walk"},
-         {Laplacian::symmetric, "symmetric"},
-         {Laplacian::symmetric_upstream, "symmetric_upstream"}}};
-    for (const auto& [kind, name] : kinds) {
+    for (const auto& [kind, name] : {std::pair{Laplacian::random_walk, "random_walk"},
+                                     {Laplacian::symmetric, "symmetric"},
+                                     {Laplacian::symmetric_upstream, "symmetric_upstream"}}) {
       set_laplacian(kind);
       compare_adjacency("laplacian", name);
     }
@@ -363,7 +357,7 @@ class KgatVerification {
   void trajectory(const std::string& mode) {
     load_weights();
     set_laplacian(Laplacian::random_walk);
-    KgatStep step = make_step(mode == "sum_logits" ? ops::ParallelEdges::sum_logits : ops::ParallelEdges::per_triple);
+    KgatStep step = make_step(named<ops::ParallelEdges>(mode).value());
     const double lr = file_.real_attribute("/", "lr");
     std::vector<double> cf_losses, kg_losses;
     const auto step_cf = [&](int first, int last) {

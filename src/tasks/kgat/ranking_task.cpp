@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/data/by_count.hpp"
+#include "lockstep/base/consecutive.hpp"
 
 namespace lockstep {
 
@@ -112,8 +112,10 @@ void RankingTask::rank(Tape& tape, Split split, std::int64_t first, std::int64_t
 std::vector<Baseline> RankingTask::baselines() const {
   std::vector<std::int64_t> counts(data_.items);
   for (const std::int32_t item : data_.train.item) ++counts[item];
-  const auto evaluate = [this, popular = by_count(counts)](Tape& tape, Split split, std::int64_t first,
-                                                           std::int64_t count, double* sums) {
+  auto popular = indices_by<std::int32_t>(
+      data_.items, [&](std::int32_t item) { return counts[item]; }, std::greater<>());
+  const auto evaluate = [this, popular = std::move(popular)](Tape& tape, Split split, std::int64_t first,
+                                                             std::int64_t count, double* sums) {
     const auto depth = static_cast<std::size_t>(ranking_.depth());
     std::vector<std::int32_t> top;
     for (const std::int32_t user : users(split, first, count)) {

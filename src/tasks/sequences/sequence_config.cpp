@@ -25,16 +25,16 @@ void SequenceConfig::add_options(Options& o) {
   if (!timed) o.shorthand("no_time", "model.kind", "sasrec");
   integer("model.time_span", &arch_.time_span, 256, kMostWidth,
           "tisasrec: largest scaled time between events; longer gaps count as this");
-  o.choice("model.time_dropout,time-dropout", &time_dropout_, "element", {"element", "table"},
+  o.choice("model.time_dropout,time-dropout", &arch_.time_dropout, ops::TimeBuckets::Drop::element,
            "tisasrec: dropout of time vectors per pair of events, or per bucket of a sequence");
-  o.choice("model.norm,norm", &norm_, timed ? "original" : "pre", {"pre", "post", "original"},
+  o.choice("model.norm,norm", &arch_.norm, timed ? SasRecArch::Norm::original : SasRecArch::Norm::pre,
            "place of a block's layer norms, see docs/models/sasrec.md; tisasrec without streams requires original");
-  o.choice("model.pad_mask,pad-mask", &pad_mask_, "key", {"key", "none", "query"},
+  o.choice("model.pad_mask,pad-mask", &arch_.pad_mask, SasRecArch::PadMask::key,
            "key: padding is masked; none (sasrec), query (tisasrec): as in the public code");
   o.add("model.ffn_residual,ffn-residual", &arch_.ffn_residual, true,
         "norm original: add the feed-forward network to its input");
   o.add("model.ln_eps,ln-eps", &arch_.ln_eps, 1e-8, positive, "epsilon added to the variance in layer norms");
-  o.choice("model.mhc,mhc", &mhc_, "none", {"none", "streams", "collapsed"},
+  o.choice("model.mhc,mhc", &arch_.mhc, SasRecArch::Mhc::none,
            "manifold-constrained hyper-connections: residual streams, or the public code's collapsed form (always in "
            "double)");
   o.shorthand("no_mhc", "model.mhc", "none");
@@ -50,7 +50,7 @@ void SequenceConfig::add_options(Options& o) {
 
   o.section("loss", "Loss");
   o.choice(
-      "loss.name,loss.kind", &loss_, "bce", {"bce", "gbce", "sampled_softmax", "softmax"},
+      "loss.name,loss.kind", &arch_.loss.kind, ItemLoss::Kind::bce,
       "bce: one negative per position; gbce: several, calibrated; sampled_softmax: cross-entropy among drawn items; "
       "softmax: among all items");
   o.add("loss.negatives", &arch_.loss.negatives, 256, at_least(1),
@@ -75,10 +75,10 @@ void SequenceConfig::add_options(Options& o) {
         "also report the other ranking, under its own name; full scores all items for each user");
   o.add("eval.negatives", &ranking_.candidates, 100, between(1, 1e6),
         "sampled: number of drawn items; they may repeat if the user lacks ten times as many");
-  o.choice("eval.repeats", &repeats_, "drop", {"drop", "keep", "refuse"},
+  o.choice("eval.repeats", &ranking_.repeats, Repeats::drop,
            "held-out items that the user had before. drop: these users are not evaluated; keep: they are, and known "
            "items are candidates, also in the lists of lockstep predict; refuse: an error");
-  o.add("eval.k,topk", &at_, {10}, between(1, 1e6),
+  o.add("eval.k,topk", &ranking_.at, {10}, between(1, 1e6),
         "K of NDCG@K, HR@K and MRR@K; the first NDCG selects the best weights");
   o.add("eval.users", &ranking_.users, 0, non_negative, "number of users to evaluate, drawn once; 0: all");
 
@@ -105,28 +105,13 @@ void SequenceConfig::add_options(Options& o) {
 SequenceTask::Options SequenceConfig::model_options(DType dtype, std::uint64_t seed) const {
   SequenceTask::Options options{.arch = arch_, .ranking = ranking_, .dtype = dtype, .seed = seed};
   SasRecArch& a = options.arch;
-  using Norm = SasRecArch::Norm;
-  using Mhc = SasRecArch::Mhc;
-  a.norm = norm_ == "post" ? Norm::post : norm_ == "original" ? Norm::original : Norm::pre;
-  a.pad_mask = pad_mask_ == "none"    ? SasRecArch::PadMask::none
-               : pad_mask_ == "query" ? SasRecArch::PadMask::query
-                                      : SasRecArch::PadMask::key;
-  a.mhc = mhc_ == "streams" ? Mhc::streams : mhc_ == "collapsed" ? Mhc::collapsed : Mhc::none;
-  a.time_dropout = time_dropout_ == "table" ? ops::TimeBuckets::Drop::table : ops::TimeBuckets::Drop::element;
-  a.loss.kind = parse_item_loss(loss_, Fault::usage);
   options.shard_items = items_ == "shard";
   require_usage(!options.shard_items || a.loss.kind == ItemLoss::Kind::softmax,
-                "option dist.items = shard: only with loss.name = softmax; loss.name = ", loss_,
+                "option dist.items = shard: only with loss.name = softmax; loss.name = ", name(a.loss.kind),
                 " reads few rows of the table; set dist.items = replicate, or loss.name = softmax");
   a.l2_items_only = l2_tables_ == "items";
   a.xavier_uniform = initial_ == "xavier_uniform";
   options.ranking.full = candidates_ == "full";
-  options.ranking.repeats = repeats_ == "keep" ? Repeats::keep : repeats_ == "refuse" ? Repeats::refuse : Repeats::drop;
-  options.ranking.at.clear();
-  for (const double k : at_) {
-    require_usage(k == std::floor(k), "option eval.k = ", k, ": must be whole numbers");
-    options.ranking.at.push_back(static_cast<std::int64_t>(k));
-  }
   require_usage(!options.ranking.at.empty(), "option eval.k is empty: must have at least one K");
   return options;
 }

@@ -4,10 +4,10 @@
 #include <limits>
 #include <utility>
 
+#include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/data/by_count.hpp"
 #include "lockstep/data/gpu_copy.hpp"
 #include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
@@ -387,7 +387,8 @@ void SequenceTask::evaluate(Tape& tape, Split split, std::int64_t first, std::in
 
 std::vector<Baseline> SequenceTask::baselines() const {
   const std::size_t items = counts_.size();
-  const std::vector<std::int32_t> popular = by_count(counts_);
+  const auto popular = indices_by<std::int32_t>(
+      std::ssize(counts_), [&](std::int32_t item) { return counts_[item]; }, std::greater<>());
   std::vector<double> score(items);  // distinct, so that nothing ties with the target
   for (std::size_t place = 0; place < items; ++place) score[popular[place]] = -static_cast<double>(place);
   const auto evaluate = [this, score = std::move(score)](Tape& tape, Split split, std::int64_t first,

@@ -27,26 +27,20 @@ constexpr double kVanishing = 1e-7;
 SasRecArch arch_of(const H5File& file) {
   const auto integer = [&](const char* name) { return file.int_attribute("/", name); };
   const auto text = [&](const char* name) { return file.text_attribute("/", name); };
-  using Norm = SasRecArch::Norm;
-  using PadMask = SasRecArch::PadMask;
-  using Mhc = SasRecArch::Mhc;
   SasRecArch a;
   a.timed = text("model") == "tisasrec";
   a.items = integer("items"), a.slots = integer("maxlen"), a.hidden = integer("hidden"), a.heads = integer("heads");
   a.blocks = integer("blocks"), a.time_span = integer("time_span");
-  for (const Norm norm : {Norm::pre, Norm::post, Norm::original})
-    if (text("norm") == name(norm)) a.norm = norm;
-  for (const PadMask mask : {PadMask::key, PadMask::none, PadMask::query})
-    if (text("pad_mask") == name(mask)) a.pad_mask = mask;
-  for (const Mhc mhc : {Mhc::none, Mhc::streams, Mhc::collapsed})
-    if (text("mhc") == name(mhc)) a.mhc = mhc;
+  a.norm = reference_choice<SasRecArch::Norm>(file, "norm");
+  a.pad_mask = reference_choice<SasRecArch::PadMask>(file, "pad_mask");
+  a.mhc = reference_choice<SasRecArch::Mhc>(file, "mhc");
   a.ffn_residual = integer("ffn_residual") != 0;
   a.ln_eps = file.real_attribute("/", "ln_eps");
   a.streams = integer("n_streams"), a.sinkhorn_iterations = integer("sinkhorn_iters");
   a.dropout = 0;
   a.l2 = file.real_attribute("/", "l2_emb");
   if (file.has_attribute("/", "loss")) {
-    a.loss.kind = parse_item_loss(text("loss"), Fault::data);
+    a.loss.kind = reference_choice<ItemLoss::Kind>(file, "loss");
     a.loss.negatives = integer("negatives");
     a.loss.calibration = file.real_attribute("/", "calibration");
   }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/models/emulator/emulator_columns.hpp"
 #include "lockstep/nn/observer.hpp"
 #include "lockstep/nn/params.hpp"
@@ -54,6 +55,7 @@ enum class BiasInit : std::uint8_t {
   zeros,  ///< the default
   torch,  ///< U(-1/sqrt(fan_in), 1/sqrt(fan_in))
 };
+constexpr auto names_of(BiasInit) { return std::array{"zero", "torch"}; }
 
 /// Intermediate values of a forward pass, which products with its Jacobian need.
 struct EmulatorTrace {

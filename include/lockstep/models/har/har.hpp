@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/norm.hpp"
@@ -15,7 +16,7 @@ namespace lockstep {
 
 /// Architecture of Har.
 struct HarArch {
-  enum class Input : std::uint8_t { image, signal };
+  enum class Input : std::uint8_t { signal, image };
   /// The input of one classification: all channels, one channel, the mean of the channels, or the first channel.
   enum class Mode : std::uint8_t { flatten, independent, average, first };
   enum class Pool : std::uint8_t { attention, mean };
@@ -51,6 +52,9 @@ struct HarArch {
   /// errors  usage: inconsistent sizes
   void check() const;
 };
+constexpr auto names_of(HarArch::Input) { return std::array{"signal", "image"}; }
+constexpr auto names_of(HarArch::Mode) { return std::array{"flatten", "independent", "average", "first"}; }
+constexpr auto names_of(HarArch::Pool) { return std::array{"attention", "mean"}; }
 
 /// Keys of the dropout of a training pass.
 struct HarDraws {

@@ -2,10 +2,10 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/named.hpp"
 #include "lockstep/models/sequences/sequence_batch.hpp"
 #include "lockstep/nn/attention.hpp"
 #include "lockstep/nn/linear.hpp"
@@ -86,11 +86,10 @@ struct SasRecArch {
   /// errors  `fault`: an extent below 1, heads that do not divide hidden, a combination of modes that does not exist
   void check(Fault fault) const;
 };
-/// "bce", "gbce", "sampled_softmax" or "softmax". errors  `fault`: another name
-ItemLoss::Kind parse_item_loss(std::string_view name, Fault fault);
-const char* name(SasRecArch::Norm norm);
-const char* name(SasRecArch::PadMask mask);
-const char* name(SasRecArch::Mhc mhc);
+constexpr auto names_of(ItemLoss::Kind) { return std::array{"bce", "gbce", "sampled_softmax", "softmax"}; }
+constexpr auto names_of(SasRecArch::Norm) { return std::array{"pre", "post", "original"}; }
+constexpr auto names_of(SasRecArch::PadMask) { return std::array{"key", "none", "query"}; }
+constexpr auto names_of(SasRecArch::Mhc) { return std::array{"none", "streams", "collapsed"}; }
 
 /// Keys of the dropout of a forward pass. Evaluation draws nothing.
 struct SasRecDraws {

@@ -1,6 +1,4 @@
 #pragma once
-#include <string>
-
 #include "lockstep/tasks/emulator/emulator_task.hpp"
 #include "lockstep/train/task_config.hpp"
 
@@ -18,12 +16,9 @@ class EmulatorConfig final : public TaskConfig {
   EmulatorTask::Options model_options(DType dtype, std::uint64_t seed) const;
 
  private:
-  EmulatorArch arch_;
+  EmulatorTask::Options model_;
   bool convolution_ = false;
-  EmulatorLoss loss_;
-  std::string bias_init_;
   std::int64_t members_ = 1;
-  bool bootstrap_ = false;
 };
 
 }  // namespace lockstep

@@ -12,7 +12,9 @@ class HarConfig final : public TaskConfig {
  public:
   void add_options(Options& options) override;
   const char* preparation() const override { return "lockstep-prep har FILE --rate HZ --window N"; }
-  const char* published_precision() const override { return input_ == "image" ? "bf16" : "fp32"; }
+  const char* published_precision() const override {
+    return model_.arch.input == HarArch::Input::image ? "bf16" : "fp32";
+  }
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   /// Makes load() accept test windows without a label, and ignore data.folds: predictions use the splits of the file.
@@ -26,11 +28,9 @@ class HarConfig final : public TaskConfig {
 
  private:
   HarData::Labels labels_ = HarData::Labels::required;
-  HarArch arch_;
+  HarTask::Options model_;
   HarFolds folds_;
-  HarAugment augment_;
-  double smoothing_ = 0.1, percent_ = 100;
-  std::string balance_, input_, mode_, pool_, mlp_norm_, hidden_, encoder_weights_;
+  std::string mlp_norm_, hidden_, encoder_weights_;
 };
 
 }  // namespace lockstep

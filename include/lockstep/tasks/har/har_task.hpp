@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/named.hpp"
 #include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/models/har/har.hpp"
 #include "lockstep/ops/sensor_windows.hpp"
@@ -32,6 +33,7 @@ enum class HarBalance : std::uint8_t {
   /// torch.nn.CrossEntropyLoss(weight, label_smoothing), which weights the smoothed part by the other classes
   weights,
 };
+constexpr auto names_of(HarBalance) { return std::array{"none", "sampling", "weights"}; }
 
 /// The number of training windows that HarTask uses of a class: `percent` of them, at least one.
 std::int64_t windows_kept(std::int64_t of_class, double percent);

@@ -30,7 +30,7 @@ class HrmConfig final : public TaskConfig {
  private:
   HrmTask::Options model_options(DType dtype, std::uint64_t seed) const;
   HrmTask::Options model_;
-  std::string loss_, depth_;
+  std::string depth_;
 };
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #pragma once
 #include <string>
-#include <vector>
 
 #include "lockstep/tasks/kgat/bprmf_task.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
@@ -18,15 +17,14 @@ class KgatConfig final : public TaskConfig {
   void require_supported(const RunConfig& config, int ranks) const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
-  /// The task options. errors  usage: a list of values that are no whole numbers
+  /// The task options. errors  usage: values that are invalid together
   KgatTask::Options resolved(DType dtype = DType::f32) const;
 
  private:
   KgatTask::Options model_;
   std::int64_t pretrain_epochs_ = 0;
   double pretrain_lr_ = 0, pretrain_l2_ = 0;
-  std::vector<double> conv_dims_, cutoffs_;
-  std::string aggregator_, laplacian_, parallel_edges_, storage_, mode_, graph_;
+  std::string storage_, mode_;
 };
 
 /// Options of `model.kind = bprmf`.
@@ -41,7 +39,6 @@ class BprmfConfig final : public TaskConfig {
 
  private:
   BprmfTask::Options model_;
-  std::vector<double> cutoffs_;
 };
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/data/data_memory.hpp"
 #include "lockstep/data/split.hpp"
 #include "lockstep/models/kgat/knowledge_graph.hpp"
@@ -32,8 +33,7 @@ struct UserItems {
 ///             side, but not its neighbours. The same triple may then occur twice
 ///   removed   none of them; the relations keep their numbers, without triples
 enum class GraphControl : std::uint8_t { whole, shuffled, removed };
-/// "whole", "shuffled", "removed"
-const char* name(GraphControl control);
+constexpr auto names_of(GraphControl) { return std::array{"whole", "shuffled", "removed"}; }
 
 /// A prepared knowledge-graph data set (lockstep-kgat) in memory, one copy per data_memory. Items are the entities
 /// 0 .. items-1; user u is node entities + u.

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/models/kgat/kgat.hpp"
 #include "lockstep/models/kgat/kgat_propagation.hpp"
 #include "lockstep/ops/graph_attention.hpp"
@@ -19,9 +20,13 @@ enum class KgatMode : std::uint8_t {
   replicate,    ///< every rank computes all rows; nothing is exchanged
   nested_rows,  ///< a rank computes and updates the rows that it owns; a layer takes the rows on which the batch depends
 };
+constexpr auto names_of(KgatMode) { return std::array{"replicate", "nested-rows"}; }
 
 /// The adjacency before the first refresh of the attention.
 enum class FirstAdjacency : std::uint8_t { random_walk, symmetric, symmetric_upstream, attention };
+constexpr auto names_of(FirstAdjacency) {
+  return std::array{"random-walk", "symmetric", "symmetric-upstream", "attention"};
+}
 
 /// KGAT with its data: parameters, propagation, ranking. KgatProgram trains it.
 class KgatTask final : public RankingTask {

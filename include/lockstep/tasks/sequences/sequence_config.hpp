@@ -1,6 +1,5 @@
 #pragma once
 #include <string>
-#include <vector>
 
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "lockstep/train/task_config.hpp"
@@ -30,8 +29,7 @@ class SequenceConfig : public TaskConfig {
  private:
   SasRecArch arch_;
   RankingOptions ranking_;
-  std::string norm_, pad_mask_, mhc_, time_dropout_, loss_, l2_tables_, initial_, candidates_, repeats_, items_;
-  std::vector<double> at_;
+  std::string l2_tables_, initial_, candidates_, items_;
 };
 
 class TiSasRecConfig final : public SequenceConfig {

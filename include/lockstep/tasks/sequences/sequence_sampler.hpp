@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/data/shard.hpp"
 #include "lockstep/models/sequences/sequence_batch.hpp"
 #include "lockstep/ops/training_windows.hpp"
@@ -53,6 +54,7 @@ enum class Repeats : std::uint8_t {
   keep,    ///< it is evaluated, and the items of the history are candidates
   refuse,  ///< an error
 };
+constexpr auto names_of(Repeats) { return std::array{"drop", "keep", "refuse"}; }
 
 /// The items that a user's held-out item is ranked against: those outside the user's whole history, or with
 /// Repeats::keep all others.
