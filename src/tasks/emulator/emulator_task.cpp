@@ -5,6 +5,7 @@
 
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/base/units.hpp"
 #include "lockstep/data/gpu_copy.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
@@ -123,6 +124,7 @@ EmulatorTask::EmulatorTask(Options options, EmulatorData data)
       emulator_(arch_for(options_.arch, data_), data_.moments, options_.dtype, options_.seed, options_.bias_init),
       aice_(find_aice(data_.variables)) {
   constraint_ = options_.loss.checked_for(data_.path, data_.variables, data_.has_jacobian());
+  if (aice_ >= 0 && same_units(data_.variables.output_units[static_cast<std::size_t>(aice_)], "%")) whole_ice_ = 100;
 }
 
 void EmulatorTask::set_samples(const Tensor& x, const Tensor& y, const Tensor& order, const Tensor& weights) {
@@ -443,7 +445,8 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
         s.pp += p * p;
         s.tp += t * p;
         if (o != aice_) continue;
-        const double aice = static_cast<double>(data_.y.row<float>(row_of(r))[o]), error = e * m.output_std[o];
+        const double aice = static_cast<double>(data_.y.row<float>(row_of(r))[o]) / whole_ice_,
+                     error = e * m.output_std[o];
         const auto add_to = [&](RangeSums& range) {
           range.rows += 1;
           range.e += error;

@@ -96,6 +96,14 @@ TEST_SUITE("tasks.emulator_task") {
     CHECK(got.at("bias.ice_edge") == Approx(edge / edge_rows).epsilon(1e-9));
     CHECK(got.at("bias.open_water") == Approx(open / open_rows).epsilon(1e-9));
     CHECK(got.at("rmse.ice_edge") >= std::abs(got.at("bias.ice_edge")));
+    // In percent, only the targets 0 to 0.95 % lie below 5 %, and none between 10 and 16 %.
+    EmulatorContents percent = f.contents;
+    percent.variables.output_units = {"%", ""};
+    const EmulatorTask task({.arch = {.hidden = 7, .layers = 2}, .loss = {}, .dtype = DType::f64, .seed = 3},
+                            read_data(percent));
+    auto other = evaluation_metrics(task, Split::train, {160}, DType::f64);
+    CHECK(other.at("bias.open_water") == Approx(other.at("bias.aice")).epsilon(1e-9));
+    CHECK(other.count("bias.ice_edge") == 0);
   }
 
   TEST_CASE("the sums of an evaluation do not depend on how it is cut into chunks") {

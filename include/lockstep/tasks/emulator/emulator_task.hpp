@@ -171,6 +171,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   std::shared_ptr<const Constraint> constraint_;  ///< null: none
   std::vector<Emulator> others_;                  ///< members of the ensemble after the first one, emulator_
   std::int64_t aice_ = -1;                        ///< index of the output aice; -1 if there is none
+  double whole_ice_ = 1;                          ///< what 1 is in its units: 100 for %
 };
 
 }  // namespace lockstep
