@@ -1,7 +1,6 @@
 #include "lockstep/tasks/har/har_config.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <sstream>
 
@@ -9,7 +8,6 @@
 #include "lockstep/base/number.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/base/units.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/har/har_weights.hpp"
 
@@ -41,27 +39,10 @@ struct Sizes {
 constexpr Sizes kSignal = {64, 3, 4, 16, 128, true, "64"}, kImage = {768, 12, 12, 64, 3072, false, "512"};
 
 /// Gives the data set the normalisation of a checkpoint.
-/// errors  data, one message with all differences: other classes, channels, units (where both are known), window length
-///         or sampling rate
+/// errors  data: other windows, see HarData::differences()
 void normalise_as_trained(HarData& data, const H5File& checkpoint) {
-  const std::string where = join("checkpoint '", checkpoint.path().string(), "'");
-  std::string differences;
-  const auto compare = [&](const char* what, const auto& trained, const auto& found, const auto& text) {
-    if (trained != found)
-      differences += join(differences.empty() ? "" : "; ", what, ": ", text(trained), " there, ", text(found), " here");
-  };
-  const auto list = [](const std::vector<std::string>& all) { return join(all.size(), " (", listed(all), ")"); };
-  const auto number = [](auto value) { return join(value); };
-  compare("classes", checkpoint.read_text("/har/class_names"), data.class_names, list);
-  compare("channels", checkpoint.read_text("/har/channel_names"), data.channel_names, list);
-  if (checkpoint.has("/har/channel_units") && !data.channel_units.empty()) {
-    const std::vector<std::string> units = checkpoint.read_text("/har/channel_units");
-    if (!std::ranges::equal(units, data.channel_units, same_units)) compare("units", units, data.channel_units, list);
-  }
-  compare("samples of a window", checkpoint.int_attribute("/har", "length"), data.length(), number);
-  const double rate = checkpoint.real_attribute("/har", "sample_rate");
-  if (!(std::abs(rate - data.sample_rate) <= 1e-6 * rate))
-    compare("sampling rate in Hz", rate, data.sample_rate, number);
+  const std::string where = join("checkpoint '", checkpoint.path().string(), "'"),
+                    differences = data.differences(checkpoint);
   require_data(differences.empty(), where, " was trained on other windows than those of '", data.path.string(),
                "': ", differences, "; prepare the recordings like those of the training");
   data.channel_mean = checkpoint.read<double>("/har/channel_mean");
