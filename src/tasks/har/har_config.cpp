@@ -10,6 +10,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/har/har_weights.hpp"
+#include "tasks/har/har_augment.hpp"
 
 namespace lockstep {
 
@@ -50,6 +51,20 @@ void normalise_as_trained(HarData& data, const H5File& checkpoint) {
   require_data(
       data.channel_mean.size() == data.channel_names.size() && data.channel_std.size() == data.channel_names.size(),
       where, ": ", data.channel_mean.size(), " means for ", data.channels(), " channels");
+}
+
+/// errors  usage: an augmentation that changes no window of this data set
+void require_effect(const HarAugment& augment, const HarTask& model) {
+  const HarData& data = model.data();
+  require_usage(augment.turn == 0 || !triads_of(data.channel_names).empty(), "option augment.turn = ", augment.turn,
+                ": no three neighbouring channels of '", data.path.string(),
+                "' are named like acc_x, acc_y, acc_z, so nothing would turn; they are ", listed(data.channel_names),
+                "; name them so, or set it to 0");
+  const auto followed = [&](std::int32_t n) { return data.following.data<std::int32_t>()[2 * n] >= 0; };
+  require_usage(!augment.shift || std::ranges::any_of(model.train_windows(), followed),
+                "option augment.shift = true: no training window of '", data.path.string(),
+                "' overlaps or touches the next one of its recording (uci-har stores no recordings), so none would "
+                "shift; prepare the data with a --stride of at most the window, or set it to false");
 }
 
 }  // namespace
@@ -102,9 +117,11 @@ void HarConfig::add_options(Options& o) {
   o.add("augment.pictures,augmentation", &augment_.pictures, true,
         "images: mirror, change brightness and contrast by up to 0.2, rotate by up to 15 degrees, per channel");
   o.add("augment.shift", &augment_.shift, false,
-        "shift windows by up to the distance to the next one of the same recording and class");
+        "shift windows by up to the distance to the next one of the same recording and class, if it is at most a "
+        "window");
   o.add("augment.turn", &augment_.turn, 0, non_negative,
-        "rotate the axes of all sensors together: standard deviation of the angle")
+        "rotate the axes of all sensors, three channels NAMEx, NAMEy, NAMEz each, together: standard deviation of the "
+        "angle")
       .unit("degrees");
   o.add("augment.stretch", &augment_.stretch, 0, non_negative,
         "multiply each sensor by a random factor with mean 1: standard deviation of the factor");
@@ -183,6 +200,7 @@ std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
   options.dtype = source.dtype;
   options.seed = source.seed;
   auto model = std::make_unique<HarTask>(std::move(options), std::move(data));
+  if (source.checkpoint == nullptr) require_effect(augment_, *model);
   if (!encoder_weights_.empty() && source.reads_initial_weights())
     load_encoder_weights(model->network(), encoder_weights_);
   return model;
