@@ -138,7 +138,11 @@ void HarConfig::add_options(Options& o) {
   o.word("batch-size", true, "batch.per_rank: the samples of each process", [](const std::string& samples) {
     return Options::Reply{.keys = {{"batch.per_rank", samples}}};
   });
+  o.word("no-amp", false, "--precision fp32", [](const std::string& value) {
+    return value == "false" ? Options::Reply{} : Options::Reply{.keys = {{"run.precision", "fp32"}}};
+  });
   o.alias("batch.accumulate", "grad-accum-steps");
+  o.alias("train.log_every", "log-interval");
   o.alias("schedule.warmup", "warmup-epochs");
   o.alias("stop.patience", "early-stopping-patience");
   o.alias("run.dir", "save-dir");
