@@ -110,12 +110,13 @@ set_launch
 
 # data_of CONFIG: the value of data.path in a configuration file.
 data_of() {
-  sed -nE -e 's/[[:space:]]+[#;].*//' -e '/^[[:space:]]*\[/{s/[][[:space:]]//g;s/$/./;h}' \
-    -e '/=/{G;s/^[[:space:]]*([^=[:space:]]+)[[:space:]]*=[[:space:]]*"?([^"]*)"?[[:space:]]*\n(.*)$/\3\1=\2/;s/^data\.path=//p}' "$1" | tail -n 1
+  sed -nE -e '1s/^\xEF\xBB\xBF//;s/\r$//;/=[[:space:]]*"/!s/[[:space:]]+[#;].*//' \
+    -e '/^[[:space:]]*\[/{s/[][[:space:]]//g;s/$/./;h}' -e '/=/{G;s/=[[:space:]]*"([^"]*)".*\n/=\1\n/' \
+    -e 's/^[[:space:]]*([^=[:space:]]+)[[:space:]]*=[[:space:]]*([^\n]*[^[:space:]])[[:space:]]*\n(.*)$/\3\1=\2/;s/^data\.path=//p}' "$1" | tail -n 1
 }
 if [ -n "${CONFIG:-}" ] && [ -z "${DATA:-}" ]; then
   DATA=$(data_of "$CONFIG")
-  [ -n "$DATA" ] || { say "$CONFIG has no data.path: set DATA"; exit 2; }
+  [ -n "$DATA" ] || { say "no path = FILE in the section [data] of $CONFIG: set DATA"; exit 2; }
 fi
 
 if [ -n "${PBS_JOBID:-}" ]; then

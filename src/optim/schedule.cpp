@@ -19,6 +19,10 @@ LrSchedule::LrSchedule(const ScheduleOptions& options, double base_lr) : options
   if (name == "cosine") {
     require_usage(options.total > options.warmup, "a cosine schedule of ", options.total, " ", options.unit,
                   "s with a warm-up of ", options.warmup, ": the run must be longer than its warm-up");
+    const double floor = options.min_lr + options.min_ratio * base_lr;
+    require_usage(floor <= base_lr, "a cosine schedule would rise from the learning rate ", base_lr, " to ", floor,
+                  ": lower schedule.min_lr = ", options.min_lr, " or schedule.min_ratio = ", options.min_ratio,
+                  ", whose sum is the lowest rate, or raise optim.lr");
   }
 }
 

@@ -14,6 +14,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/ops/product_choices.hpp"
 #include "lockstep/train/agreement.hpp"
+#include "lockstep/train/first_weights.hpp"
 #include "lockstep/train/stopping.hpp"
 #include "train/trainer_impl.hpp"
 
@@ -427,9 +428,12 @@ void Trainer::Impl::start_from(const std::filesystem::path& checkpoint) {
     const CheckpointReader reader(checkpoint);
     reader.require_arrays_of(model.params());
     reader.load_average_or_weights(model.params());
+    const std::string where = join("run.init = ", checkpoint, ": ");
     if (model.tied_to_data() && reader.data_hash() != hex64(model.data_hash()))
-      log::warning("run.init = ", checkpoint, ": it was trained on other data than ", config.data.path,
+      log::warning(where, "it was trained on other data than ", config.data.path,
                    "; its rows must belong to the same users, items or puzzles");
+    if (auto* task = dynamic_cast<FirstWeights*>(&model))
+      if (const std::string other = task->adapt_from(reader.file()); !other.empty()) log::warning(where, other);
   });
   share(model.params().values(), "first weights");
   if (ema) ema.emplace(model.params(), config.optim.ema);

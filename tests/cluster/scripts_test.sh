@@ -67,17 +67,17 @@ called '^\S*/build-cuda/bin/lockstep-prep check' '^\S*/build-cuda/bin/lockstep c
 never_called '/build/bin/'
 
 # Without DATA a script uses the data set of the configuration.
-printf '[model]\npath = no.h5\n[data]  # the set\npath = "my data.h5"  # here\n[run]\ndir = runs/x\n' >quoted.ini
+printf '\xEF\xBB\xBF[data]  # the set\r\npath = "my data #1.h5"  # here\r\n[run]\r\ndir = runs/x\r\n[model]\npath = no.h5\n' >quoted.ini
 printf 'data.path=plain.h5\n' >plain.ini
 printf '[run]\ndir = runs/x\n' >without.ini
 CONFIG=quoted.ini job 0 cpu.sbatch
-called 'lockstep-prep check my data.h5' 'train --config quoted.ini --data.path my data.h5 --run-dir'
+called 'lockstep-prep check my data #1.h5' 'train --config quoted.ini --data.path my data #1.h5 --run-dir'
 CONFIG=plain.ini job 0 gpu.sbatch
 called 'train --config plain.ini --data.path plain.h5 '
 DATA=other.h5 CONFIG=plain.ini job 0 cpu.sbatch
 called 'train --config plain.ini --data.path other.h5 '
 CONFIG=without.ini job 2 cpu.sbatch
-says 'without.ini has no data.path: set DATA'
+says 'no path = FILE in the section .data. of without.ini: set DATA'
 
 # What is missing is named by one line.
 mistake() { job "$1" "$2"; [ "$(wc -l <last.out) $(wc -c <last.err)" = "1 0" ] || fail "not one line"; [ ! -e calls ] || fail "a program was called"; }

@@ -50,6 +50,13 @@ TEST_SUITE("optim.schedule") {
     }
   }
 
+  TEST_CASE("a floor above the base rate is refused") {
+    CHECK_THROWS_WITH_AS(LrSchedule({.name = "cosine", .total = 10, .min_lr = 0.1, .min_ratio = 0.9}, 0.5),
+                         doctest::Contains("would rise from the learning rate 0.5 to 0.55"), Error);
+    CHECK(LrSchedule({.name = "cosine", .total = 10, .min_ratio = 1}, 0.3).lr(0, 7) == 0.3);
+    CHECK(LrSchedule({.name = "step", .min_lr = 2}, 0.3).lr(0, 0) == 0.3);
+  }
+
   TEST_CASE("late: the first unit uses the full rate, each other unit that of the previous one") {
     const LrSchedule early({.name = "cosine", .warmup = 3, .total = 9, .origin = 1}, 1);
     const LrSchedule late({.name = "cosine", .warmup = 3, .total = 9, .origin = 1, .late = true}, 1);

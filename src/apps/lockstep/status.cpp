@@ -65,10 +65,14 @@ void add_rows(const fs::path& dir, std::vector<std::vector<std::string>>& rows) 
       ++starts;
       last_start = at;
     }
-    const char* state = owner.lives ? "running" : done ? "done" : records.step == 0 ? "not begun" : "stopped";
+    const std::string last = last_checkpoint(dir);
+    const char* state = owner.lives                         ? "running"
+                        : done                              ? "done"
+                        : records.step == 0 && last.empty() ? "not begun"
+                                                            : "stopped";
     rows.push_back({dir.string(), state + nodes_left_out(log.substr(last_start)), join(records.step),
-                    printed("%.1f", records.epoch), done ? "" : time_left(dir, records), last_checkpoint(dir),
-                    join(starts), owner.who});
+                    printed("%.1f", records.epoch), done ? "" : time_left(dir, records), last, join(starts),
+                    owner.who});
   }
   for (const fs::path& run : nested) add_rows(run, rows);
 }

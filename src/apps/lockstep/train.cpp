@@ -269,6 +269,41 @@ int train_members(World& world, const Options& options, RunConfig& config, TakeO
   return kExitDone;
 }
 
+/// Names options of the command line that have no effect with the value of another one.
+void note_without_effect(const Options& options) {
+  struct Need {
+    std::vector<const char*> keys;
+    const char* other;
+    std::vector<std::string> values;
+    bool with;  ///< they act with these values of the other one; else without them
+  };
+  static const std::vector<Need> kNeeds = {
+      {{"optim.momentum"}, "optim.name", {"sgd"}, true},
+      {{"optim.beta1", "optim.beta2"}, "optim.name", {"sgd"}, false},
+      {{"optim.eps"}, "optim.name", {"adam", "adamw"}, true},
+      {{"optim.atan2_bias"}, "optim.name", {"adam_atan2"}, true},
+      {{"schedule.min_lr", "schedule.min_ratio"}, "schedule.name", {"cosine"}, true},
+      {{"schedule.step_size", "schedule.gamma"}, "schedule.name", {"step", "exponential"}, true},
+      {{"schedule.factor", "schedule.patience", "schedule.threshold"}, "schedule.name", {"plateau"}, true},
+      {{"stop.patience", "stop.min_delta", "stop.tolerance", "stop.window", "stop.min_epochs",
+        "stop.jacobian_tolerance", "stop.jacobian_window", "stop.jacobian_min_epochs"},
+       "stop.rule",
+       {"val"},
+       true},
+      {{"model.conv_channels", "model.conv_kernel_size"}, "model.use_conv1d", {"true"}, true},
+      {{"loss.smooth_order"}, "loss.smooth_weight", {"0"}, false},
+      {{"loss.jacobian_directions"}, "loss.jacobian", {"0"}, false},
+      {{"loss.constraint_weight"}, "loss.constraint", {""}, false}};
+  for (const Need& need : kNeeds)
+    for (const char* key : need.keys) {
+      if (!options.knows(key) || !options.knows(need.other) || options.origin(key) != "command line") continue;
+      const std::string other = options.value(need.other);
+      if ((std::ranges::find(need.values, other) != need.values.end()) != need.with)
+        log::info("option ", key, " = ", options.value(key), " has no effect with ", need.other, " = ",
+                  other.empty() ? "''" : other);
+    }
+}
+
 }  // namespace
 
 void require_shared_directory(World& world, const RunConfig& config) {
@@ -334,6 +369,7 @@ std::optional<ForeignWeights> complete(World& world, RunConfig& config, Options&
   for (const std::string& key : options.keys())
     if (options.origin(key) == "command line" && key != "run.dir" && key != "data.path")
       config.given += (config.given.empty() ? "" : ", ") + key + " = " + options.value(key);
+  note_without_effect(options);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
   return first_weights;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -28,6 +29,7 @@ struct ManifestRow {
 /// unlabelled: labels may be empty, and rows without a split are test rows. Labels and subjects that columns of the
 /// tables give must be empty; a row may then be a path alone.
 std::vector<ManifestRow> read_manifest(const fs::path& path, bool unlabelled, const ColumnChoice& choice) {
+  constexpr std::string_view kHeader = "path,label,subject,split";
   static const std::map<std::string, std::uint8_t> kSplits = {{"train", 0}, {"val", 1}, {"validation", 1}, {"test", 2}};
   std::vector<ManifestRow> rows;
   std::map<std::string, std::string> seen;  // path -> where
@@ -42,11 +44,11 @@ std::vector<ManifestRow> read_manifest(const fs::path& path, bool unlabelled, co
     require_data(printable(line) == line, row.where, ": it is not UTF-8 text; save the list as UTF-8");
     require_data(split_csv(line, fields), row.where, ": ", kCsvDefect);
     for (auto& field : fields) field = trim(field);
-    if (std::exchange(first, false) && fields == std::vector<std::string>{"path", "label", "subject", "split"})
-      continue;
+    const auto lower = [](unsigned char c) { return std::tolower(c); };
+    if (std::exchange(first, false) && std::ranges::equal(listed(fields, ","), kHeader, {}, lower)) continue;
     if (fields.size() == 1 && !choice.label.empty()) fields.resize(4);
-    require_data(fields.size() == 4, row.where, ": ", fields.size(),
-                 " fields, expected path,label,subject,split (the last two may be empty)");
+    require_data(fields.size() == 4, row.where, ": ", fields.size(), " fields, expected ", kHeader,
+                 " (the last two may be empty)");
     row.path = fields[0];
     row.label = fields[1];
     row.subject = fields[2];

@@ -136,8 +136,9 @@ void split_subjects(HarSet& set, const std::vector<std::int64_t>& windows, doubl
   const std::int64_t wanted = share_of(windows.size(), fraction);
   if (wanted == 0) return;
   const auto groups = by_subject(set, windows);
-  require_data(groups.size() >= 2, "splitting windows by subject: ", groups.size(),
-               " subject is not enough for two parts; use --val-split random, or name the split of each recording");
+  require_data(groups.size() >= 2, "splitting windows by subject: ", groups.size(), " subject is not enough for ",
+               part == 2 ? "a test part; use --test-fraction 0" : "two parts; use --val-split random",
+               ", or name the split of each recording");
   std::vector<const std::vector<std::int64_t>*> members;
   std::vector<std::vector<double>> counts;  // of a subject: its windows, then those of each class
   for (const auto& [subject, all] : groups) {

@@ -96,6 +96,10 @@ bool run_arc(const Args& args) {
   if (const std::int64_t others = choose_of_same_name(tasks, how); others > 0)
     common.summary.note(others, " tasks have the name of another one; only the ", same_name, " of each name counts");
   PuzzleSet set = arc_set(tasks, num_aug, common.seed);
+  if (set.test.front().rows == 0)
+    common.summary.warning(
+        "the name of no folder or file has the word evaluation or test, so all tests are for training and nothing is "
+        "left to evaluate; rename one");
   common.apply(set);
   set.sources = std::move(files.sources);
   set.sha256 = std::move(files.sha256);

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/base/units.hpp"
 #include "lockstep/data/gpu_copy.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
@@ -123,6 +124,7 @@ EmulatorTask::EmulatorTask(Options options, EmulatorData data)
       emulator_(arch_for(options_.arch, data_), data_.moments, options_.dtype, options_.seed, options_.bias_init),
       aice_(find_aice(data_.variables)) {
   constraint_ = options_.loss.checked_for(data_.path, data_.variables, data_.has_jacobian());
+  if (aice_ >= 0 && same_units(data_.variables.output_units[static_cast<std::size_t>(aice_)], "%")) whole_ice_ = 100;
 }
 
 void EmulatorTask::set_samples(const Tensor& x, const Tensor& y, const Tensor& order, const Tensor& weights) {
@@ -443,7 +445,8 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
         s.pp += p * p;
         s.tp += t * p;
         if (o != aice_) continue;
-        const double aice = static_cast<double>(data_.y.row<float>(row_of(r))[o]), error = e * m.output_std[o];
+        const double aice = static_cast<double>(data_.y.row<float>(row_of(r))[o]) / whole_ice_,
+                     error = e * m.output_std[o];
         const auto add_to = [&](RangeSums& range) {
           range.rows += 1;
           range.e += error;
@@ -539,6 +542,44 @@ EmulatorMetadata EmulatorTask::metadata() const {
                    {"loss", options_.loss.name},
                    {"training_data", data_.path.filename().string()}};
   return metadata;
+}
+
+std::string EmulatorTask::adapt_from(const H5File& checkpoint) {
+  const EmulatorDescription its = read_emulator_metadata(checkpoint);
+  const auto columns = [](const EmulatorVariables& v) {
+    return listed(v.input_names) + " -> " + listed(v.output_names);
+  };
+  const std::string there = columns(its.metadata.variables), here = columns(data_.variables);
+  if (there != here) return join("its columns are ", there, ", those of this run ", here);
+  require_same_units(its.metadata.variables, data_.variables, join("data set '", data_.path.string(), "'"));
+  const Moments &old = its.moments, &now = data_.moments;
+  if (old == now) return "";
+  if (its.arch.conv_channels > 0)
+    return "it normalises columns otherwise than this data set, which a convolution cannot make up for";
+  const EmulatorArch& arch = emulator_.arch();
+  const auto change = [](const Param& param, const auto& value) {
+    const HostView host(param.value, HostView::Access::write);
+    visit_float(host->dtype(), [&]<class T>() {
+      for (std::int64_t i = 0; i < host->size(); ++i)
+        host->data<T>()[i] = static_cast<T>(value(i, static_cast<double>(host->data<T>()[i])));
+    });
+  };
+  // z_old = (z s + m - m_old) / s_old: the bias takes the shift, the weight the scale.
+  std::vector<double> shift(arch.hidden);
+  change(emulator_.weight(0), [&](std::int64_t at, double w) {
+    const std::int64_t i = at % arch.n_in;
+    shift[at / arch.n_in] += w * (now.input_mean[i] - old.input_mean[i]) / old.input_std[i];
+    return w * now.input_std[i] / old.input_std[i];
+  });
+  change(emulator_.bias(0), [&](std::int64_t row, double b) { return b + shift[row]; });
+  // y = (y_old s_old + m_old - m) / s
+  change(emulator_.weight(arch.layers), [&](std::int64_t at, double w) {
+    return w * old.output_std[at / arch.hidden] / now.output_std[at / arch.hidden];
+  });
+  change(emulator_.bias(arch.layers), [&](std::int64_t o, double b) {
+    return (b * old.output_std[o] + old.output_mean[o] - now.output_mean[o]) / now.output_std[o];
+  });
+  return "";
 }
 
 void EmulatorTask::save(H5File& file) const {

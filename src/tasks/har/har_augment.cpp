@@ -47,9 +47,11 @@ void take(const HarData& data, const ops::WindowPick& pick, double* out) {
 std::vector<std::int32_t> triads_of(const std::vector<std::string>& names) {
   std::vector<std::int32_t> triads;
   for (std::size_t c = 0; c + 2 < names.size(); ++c) {
-    if (!names[c].ends_with("_x")) continue;
+    if (!names[c].ends_with('x') && !names[c].ends_with('X')) continue;
     const std::string stem = names[c].substr(0, names[c].size() - 1);
-    if (names[c + 1] == stem + "y" && names[c + 2] == stem + "z") triads.push_back(static_cast<std::int32_t>(c));
+    const char x = names[c].back();
+    if (names[c + 1] == stem + static_cast<char>(x + 1) && names[c + 2] == stem + static_cast<char>(x + 2))
+      triads.push_back(static_cast<std::int32_t>(c));
   }
   return triads;
 }

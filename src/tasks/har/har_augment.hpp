@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// The first channel of each triad NAME_x, NAME_y, NAME_z of consecutive channels.
+/// The first channel of each triad of consecutive channels whose names differ in their last letter: x, y, z or X, Y, Z.
 std::vector<std::int32_t> triads_of(const std::vector<std::string>& channel_names);
 
 /// Whether the augmentation changes signals, not only pictures.

@@ -1,7 +1,6 @@
 #include "lockstep/tasks/har/har_config.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <sstream>
 
@@ -9,9 +8,9 @@
 #include "lockstep/base/number.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/base/units.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/har/har_weights.hpp"
+#include "tasks/har/har_augment.hpp"
 
 namespace lockstep {
 
@@ -41,27 +40,10 @@ struct Sizes {
 constexpr Sizes kSignal = {64, 3, 4, 16, 128, true, "64"}, kImage = {768, 12, 12, 64, 3072, false, "512"};
 
 /// Gives the data set the normalisation of a checkpoint.
-/// errors  data, one message with all differences: other classes, channels, units (where both are known), window length
-///         or sampling rate
+/// errors  data: other windows, see HarData::differences()
 void normalise_as_trained(HarData& data, const H5File& checkpoint) {
-  const std::string where = join("checkpoint '", checkpoint.path().string(), "'");
-  std::string differences;
-  const auto compare = [&](const char* what, const auto& trained, const auto& found, const auto& text) {
-    if (trained != found)
-      differences += join(differences.empty() ? "" : "; ", what, ": ", text(trained), " there, ", text(found), " here");
-  };
-  const auto list = [](const std::vector<std::string>& all) { return join(all.size(), " (", listed(all), ")"); };
-  const auto number = [](auto value) { return join(value); };
-  compare("classes", checkpoint.read_text("/har/class_names"), data.class_names, list);
-  compare("channels", checkpoint.read_text("/har/channel_names"), data.channel_names, list);
-  if (checkpoint.has("/har/channel_units") && !data.channel_units.empty()) {
-    const std::vector<std::string> units = checkpoint.read_text("/har/channel_units");
-    if (!std::ranges::equal(units, data.channel_units, same_units)) compare("units", units, data.channel_units, list);
-  }
-  compare("samples of a window", checkpoint.int_attribute("/har", "length"), data.length(), number);
-  const double rate = checkpoint.real_attribute("/har", "sample_rate");
-  if (!(std::abs(rate - data.sample_rate) <= 1e-6 * rate))
-    compare("sampling rate in Hz", rate, data.sample_rate, number);
+  const std::string where = join("checkpoint '", checkpoint.path().string(), "'"),
+                    differences = data.differences(checkpoint);
   require_data(differences.empty(), where, " was trained on other windows than those of '", data.path.string(),
                "': ", differences, "; prepare the recordings like those of the training");
   data.channel_mean = checkpoint.read<double>("/har/channel_mean");
@@ -69,6 +51,20 @@ void normalise_as_trained(HarData& data, const H5File& checkpoint) {
   require_data(
       data.channel_mean.size() == data.channel_names.size() && data.channel_std.size() == data.channel_names.size(),
       where, ": ", data.channel_mean.size(), " means for ", data.channels(), " channels");
+}
+
+/// errors  usage: an augmentation that changes no window of this data set
+void require_effect(const HarAugment& augment, const HarTask& model) {
+  const HarData& data = model.data();
+  require_usage(augment.turn == 0 || !triads_of(data.channel_names).empty(), "option augment.turn = ", augment.turn,
+                ": no three neighbouring channels of '", data.path.string(),
+                "' are named like acc_x, acc_y, acc_z, so nothing would turn; they are ", listed(data.channel_names),
+                "; name them so, or set it to 0");
+  const auto followed = [&](std::int32_t n) { return data.following.data<std::int32_t>()[2 * n] >= 0; };
+  require_usage(!augment.shift || std::ranges::any_of(model.train_windows(), followed),
+                "option augment.shift = true: no training window of '", data.path.string(),
+                "' overlaps or touches the next one of its recording (uci-har stores no recordings), so none would "
+                "shift; prepare the data with a --stride of at most the window, or set it to false");
 }
 
 }  // namespace
@@ -121,9 +117,11 @@ void HarConfig::add_options(Options& o) {
   o.add("augment.pictures,augmentation", &augment.pictures, true,
         "images: mirror, change brightness and contrast by up to 0.2, rotate by up to 15 degrees, per channel");
   o.add("augment.shift", &augment.shift, false,
-        "shift windows by up to the distance to the next one of the same recording and class");
+        "shift windows by up to the distance to the next one of the same recording and class, if it is at most a "
+        "window");
   o.add("augment.turn", &augment.turn, 0, non_negative,
-        "rotate the axes of all sensors together: standard deviation of the angle")
+        "rotate the axes of all sensors, three channels NAMEx, NAMEy, NAMEz each, together: standard deviation of the "
+        "angle")
       .unit("degrees");
   o.add("augment.stretch", &augment.stretch, 0, non_negative,
         "multiply each sensor by a random factor with mean 1: standard deviation of the factor");
@@ -140,7 +138,11 @@ void HarConfig::add_options(Options& o) {
   o.word("batch-size", true, "batch.per_rank: the samples of each process", [](const std::string& samples) {
     return Options::Reply{.keys = {{"batch.per_rank", samples}}};
   });
+  o.word("no-amp", false, "--precision fp32", [](const std::string& value) {
+    return value == "false" ? Options::Reply{} : Options::Reply{.keys = {{"run.precision", "fp32"}}};
+  });
   o.alias("batch.accumulate", "grad-accum-steps");
+  o.alias("train.log_every", "log-interval");
   o.alias("schedule.warmup", "warmup-epochs");
   o.alias("stop.patience", "early-stopping-patience");
   o.alias("run.dir", "save-dir");
@@ -193,6 +195,7 @@ std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
   options.dtype = source.dtype;
   options.seed = source.seed;
   auto model = std::make_unique<HarTask>(std::move(options), std::move(data));
+  if (source.checkpoint == nullptr) require_effect(model_.augment, *model);
   if (!encoder_weights_.empty() && source.reads_initial_weights())
     load_encoder_weights(model->network(), encoder_weights_);
   return model;

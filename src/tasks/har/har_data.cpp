@@ -11,6 +11,8 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/base/units.hpp"
 #include "lockstep/data/dataset_rows.hpp"
 
 namespace lockstep {
@@ -213,6 +215,26 @@ std::vector<std::int32_t> HarData::train_labels(const std::filesystem::path& pat
     if (found.size() > most.size()) most = std::move(found);
   }
   return most;
+}
+
+std::string HarData::differences(const H5File& checkpoint) const {
+  std::string differences;
+  const auto compare = [&](const char* what, const auto& trained, const auto& found, const auto& text) {
+    if (trained != found)
+      differences += join(differences.empty() ? "" : "; ", what, ": ", text(trained), " there, ", text(found), " here");
+  };
+  const auto list = [](const std::vector<std::string>& all) { return join(all.size(), " (", listed(all), ")"); };
+  const auto number = [](auto value) { return join(value); };
+  compare("classes", checkpoint.read_text("/har/class_names"), class_names, list);
+  compare("channels", checkpoint.read_text("/har/channel_names"), channel_names, list);
+  if (checkpoint.has("/har/channel_units") && !channel_units.empty()) {
+    const std::vector<std::string> units = checkpoint.read_text("/har/channel_units");
+    if (!std::ranges::equal(units, channel_units, same_units)) compare("units", units, channel_units, list);
+  }
+  compare("samples of a window", checkpoint.int_attribute("/har", "length"), length(), number);
+  const double rate = checkpoint.real_attribute("/har", "sample_rate");
+  if (!(std::abs(rate - sample_rate) <= 1e-6 * rate)) compare("sampling rate in Hz", rate, sample_rate, number);
+  return differences;
 }
 
 HarData HarData::read(const std::filesystem::path& path, DataMemory& data_memory, Labels labels,

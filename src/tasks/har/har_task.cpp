@@ -399,6 +399,14 @@ std::vector<MetricTable> HarTask::tables(Split, const std::vector<double>& sums)
   return {har_confusion(sums, data_.class_names)};
 }
 
+std::string HarTask::adapt_from(const H5File& checkpoint) {
+  if (const std::string other = data_.differences(checkpoint); !other.empty())
+    return "it was trained on other windows: " + other;
+  const bool same = checkpoint.read<double>("/har/channel_mean") == data_.channel_mean &&
+                    checkpoint.read<double>("/har/channel_std") == data_.channel_std;
+  return same ? "" : "it normalises channels otherwise than this data set, so its first predictions are other ones";
+}
+
 void HarTask::save(H5File& file) const {
   file.create_group("/har");
   file.write_text("/har/class_names", data_.class_names);

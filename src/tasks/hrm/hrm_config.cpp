@@ -1,5 +1,8 @@
 #include "lockstep/tasks/hrm/hrm_config.hpp"
 
+#include <algorithm>
+#include <cctype>
+
 #include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/train/run_config.hpp"
@@ -35,7 +38,10 @@ void HrmConfig::add_options(Options& o) {
         "halt when halting has a higher value than continuing; off (TRM): when the answer is more likely right than "
         "wrong");
   o.section("loss", "Loss");
-  o.choice("loss.name", &model_.loss.tokens, ops::TokenLoss::stablemax, "cross-entropy of the cells");
+  o.choice("loss.name,arch.loss.loss_type", &model_.loss.tokens, ops::TokenLoss::stablemax,
+           "cross-entropy of the cells")
+      .value_alias("stablemax_cross_entropy", "stablemax")
+      .value_alias("softmax_cross_entropy", "softmax");
   o.add("loss.segment_decay", &model_.loss.decay, 1, fraction,
         "weight of a segment's loss relative to that of the puzzle's segment before (CGAR: 0.7)");
   o.choice("schedule.depth", &depth_, "full", {"full", "cgar"},
@@ -70,6 +76,14 @@ void HrmConfig::add_options(Options& o) {
                   "schedule.name = cosine", "schedule.unit = step", "schedule.origin = 1", "schedule.warmup = 2000",
                   "schedule.min_ratio = 1", "eval.best = exact_accuracy", "stop.patience = 0", "stop.tolerance = 0"});
   o.alias("eval.every", "eval_interval");
+  o.alias("schedule.warmup", "lr_warmup_steps");
+  o.alias("schedule.min_ratio", "lr_min_ratio");
+  for (const char* name : {"hidden_size", "num_heads", "expansion", "H_layers", "L_layers", "H_cycles", "L_cycles",
+                           "pos_encodings", "puzzle_emb_ndim", "halt_max_steps", "halt_exploration_prob"}) {
+    std::string key = join("model.", name);
+    std::ranges::transform(key, key.begin(), [](unsigned char c) { return std::tolower(c); });
+    o.alias(key, join("arch.", name));
+  }
 }
 
 void HrmConfig::check() const { model_.arch.check(); }

@@ -136,9 +136,19 @@ std::vector<Metric> HrmProgram::interval_metrics() {
 ProgramFacts HrmProgram::facts() {
   const HrmArch& a = model_.network().arch();
   ProgramFacts all = ShardedProgram::facts();
+  const std::int64_t visits = model_.options().visits, puzzles = model_.size(Split::train),
+                     dropped = puzzles - epoch_.positions, every = config_.eval.every, epochs = config_.train.epochs;
+  std::string loss;
+  if (50 * dropped > puzzles)
+    loss = join(": ", dropped, " of ", puzzles, " puzzles of each epoch; with --data.group_visits ",
+                visits * std::max<std::int64_t>(every, 10),
+                every > 1 && epochs % every == 0
+                    ? join(" --epochs ", epochs / every, " --eval.every 1 batches run on over ", every,
+                           " epochs, as in the public code")
+                    : " and fewer epochs it is less");
   all.lines = {
-      {"batch", join(config_.batch_text(per_step_, world_.size()), micro_batches(), "; every group ",
-                     model_.options().visits, " times per epoch; an incomplete last batch is dropped")},
+      {"batch", join(config_.batch_text(per_step_, world_.size()), micro_batches(), "; every group ", visits,
+                     " times per epoch; an incomplete last batch is dropped", loss)},
       {"recurrence",
        join(a.h_cycles, " x ", a.l_cycles, " cycles, at most ", model_.options().loss.halt_max_steps, " segments",
             model_.options().depth_curriculum ? "; a third of the cycles below 30 % of the run, two thirds below 60 %"

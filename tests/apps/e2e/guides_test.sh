@@ -118,6 +118,9 @@ runs 2 hrm data_path=hrm.h5 epochs=20 eval_interval=10 lr=1e-4 puzzle_emb_lr=1e-
 says 'batch: 8 over 2 ranks'
 grep -qxE 'puzzle_lr = (0.0001|1e-0?4)' hrm/config.ini && grep -qx 'puzzle_weight_decay = 1' hrm/config.ini && grep -qx 'every = 10' hrm/config.ini ||
   fail "the words did not reach the configuration"
+runs 1 hrm data_path=hrm.h5 epochs=1 lr_min_ratio=0.1 lr_warmup_steps=3 global_batch_size=8 arch.loss.loss_type=softmax_cross_entropy arch.L_cycles=1 \
+  arch.pos_encodings=learned "${cells[@]}" --data.group_visits 2 --run-dir full
+for line in 'min_ratio = 0.1' 'warmup = 3' 'name = softmax' 'l_cycles = 1' 'pos_encodings = learned'; do grep -qx "$line" full/config.ini || fail "no $line"; done
 mkdir npy
 answered 'option data.path = .*npy: it is a folder; lockstep-prep hrm-npy --input DIR' hrm data_path=npy
 answered "unexpected argument 'puzzle_emb_lrx=1'; did you mean optim.puzzle_lr\?" hrm puzzle_emb_lrx=1
@@ -138,7 +141,7 @@ exists checkpoints/ddp_4gpu/checkpoints/final.h5
 says 'precision fp32 \(auto: that of CPUs\)'
 ok on 4 "$LOCKSTEP" train --model.kind har $short --batch-size 8 --lr 4e-3 --warmup-epochs 2 --save-dir checkpoints/ddp_4gpu --weight-decay 1e-4 "${windows[@]}" --steps 3
 says 'continuing from checkpoints/ddp_4gpu/'
-runs 8 har --multi-gpu ddp --epochs 20 --batch-size 4 --lr 4e-3 --save-dir ddp_8gpu "${windows[@]}"
+runs 8 har --multi-gpu ddp --epochs 20 --batch-size 4 --lr 4e-3 --no-amp --log-interval 1 --save-dir ddp_8gpu "${windows[@]}"
 says 'batch: 32 over 8 ranks \(4 each\)'
 answered 'option dist.gpu_ids = 0,...: only with --device cuda' har --multi-gpu dp --gpu-ids 0,1 --batch-size 8 "${windows[@]}"
 answered 'options batch.size = 8 and batch.per_rank = 4 .*: only one of them can hold; give one' har --batch-size 4 --batch.size 8 "${windows[@]}"

@@ -66,6 +66,11 @@ ok "$PREP" har tests.csv --rate 50 --window 16 --like own.h5 --output tests.h5
 ok "$LOCKSTEP" train $SMALL --data.path own.h5 --run-dir own --model.patch 4 --epochs 1 --batch-size 4
 ok "$LOCKSTEP" eval --checkpoint own/checkpoints/final.h5 --data.path tests.h5 --split test
 says ', 4 test samples of tests.h5'
+run 2 on 2 "$LOCKSTEP" train $SMALL --data.path own.h5 --run-dir bad --model.patch 4 --augment.turn 10
+says_once 'augment.turn = 10: no three neighbouring channels of .*own.h5. are named like .* they are x, y;'
+ok "$PREP" har own.csv --rate 50 --window 16 --stride 20 --output apart.h5
+run 2 "$LOCKSTEP" train $SMALL --data.path apart.h5 --run-dir bad --model.patch 4 --augment.shift
+says 'augment.shift = true: no training window of .*apart.h5. overlaps or touches the next'
 run 3 "$LOCKSTEP" train $SMALL --data.path tests.h5 --run-dir bad --model.patch 4
 says 'no training windows; it serves only to evaluate'
 run 3 "$LOCKSTEP" eval --checkpoint own/checkpoints/final.h5 --data.path slow.h5 --split val

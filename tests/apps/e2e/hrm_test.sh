@@ -139,6 +139,9 @@ mkdir evaluation
 for task in a b; do
   printf '{"train": [{"input": [[1, 2]], "output": [[2, 1]]}], "test": [{"input": [[3, 4], [5, 6]], "output": [[4, 3], [6, 5]]}]}' >evaluation/$task.json
 done
+cp -r evaluation held-out
+ok "$PREP" arc --input held-out --num-aug 3 --output arc.h5
+says 'warning: the name of no folder or file has the word evaluation or test, so all tests are for training'
 ok "$PREP" arc --input evaluation --num-aug 3 --output arc.h5
 for ranks in 1 2; do
   ok on $ranks "$LOCKSTEP" train --model.kind hrm --data.path arc.h5 --run-dir arc$ranks $TINY --eval.best pass@2

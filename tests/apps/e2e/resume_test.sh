@@ -45,7 +45,7 @@ differing_model all-whole/checkpoints/final.h5 lazy-whole/checkpoints/final.h5
 ok "$PREP" synth-har --subjects 3 --seconds 12 --output short.h5
 ok "$PREP" synth-kg --users 40 --output small.h5
 ok "$PREP" synth-icecolumn --rows 600 --output columns.h5
-RULE="--stop.rule train_loss --optim.lr 1e-9 --eval.every 9 --train.epochs 100"
+RULE="--stop.rule train_loss --optim.lr 1e-9 --schedule.min_lr 0 --eval.every 9 --train.epochs 100"
 for parts in "folds --config $tree/configs/har-synth.ini --data.path short.h5 --data.folds subjects --model.dim 8 --model.layers 1" \
   "train --data.path columns.h5 --batch.size 50 --model.hidden_size 8 --ensemble.members 2" \
   "train --config $tree/configs/kgat-synth.ini --data.path small.h5 --model.conv_dims 8 --model.pretrain bprmf --model.pretrain_epochs 100 --model.pretrain_lr 1e-9"; do

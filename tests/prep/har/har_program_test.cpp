@@ -577,7 +577,8 @@ TEST_SUITE("prep.har") {
     write_text("clock.csv", "time,x\n0,5\n1,3\n2,4\n3,1\n");
     with("bare.csv,walk,1,train\nclock.csv,walk,1,train\n", 3,
          "clock.csv:1: 1 channels, but 2 in the recordings before");
-    with("a.csv,walk,1,\n", 3, "1 subject is not enough for two parts");
+    with("Path,Label,Subject,Split\na.csv,walk,1,\n", 3,
+         "1 subject is not enough for a test part; use --test-fraction 0");
     with("\n", 3, "list.csv: no recordings");
     with("a.csv,caf\xE9,1,train\n", 3, "list.csv:1: it is not UTF-8 text");
     write_recording("twice.csv", 10, "x,x\n");

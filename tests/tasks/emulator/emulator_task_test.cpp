@@ -1,6 +1,8 @@
 #include "lockstep/tasks/emulator/emulator_task.hpp"
 
+#include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
+#include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "support/emulator_file.hpp"
 #include "support/gradcheck.hpp"
@@ -96,6 +98,46 @@ TEST_SUITE("tasks.emulator_task") {
     CHECK(got.at("bias.ice_edge") == Approx(edge / edge_rows).epsilon(1e-9));
     CHECK(got.at("bias.open_water") == Approx(open / open_rows).epsilon(1e-9));
     CHECK(got.at("rmse.ice_edge") >= std::abs(got.at("bias.ice_edge")));
+    // In percent, only the targets 0 to 0.95 % lie below 5 %, and none between 10 and 16 %.
+    EmulatorContents percent = f.contents;
+    percent.variables.output_units = {"%", ""};
+    const EmulatorTask task({.arch = {.hidden = 7, .layers = 2}, .loss = {}, .dtype = DType::f64, .seed = 3},
+                            read_data(percent));
+    auto other = evaluation_metrics(task, Split::train, {160}, DType::f64);
+    CHECK(other.at("bias.open_water") == Approx(other.at("bias.aice")).epsilon(1e-9));
+    CHECK(other.count("bias.ice_edge") == 0);
+  }
+
+  TEST_CASE("weights of a checkpoint compute the same with the moments of another data set; other columns are named") {
+    const Fixture f;
+    {
+      H5File file = H5File::create("first.h5");
+      f.model->save(file);
+    }
+    const H5File first = H5File::open("first.h5");
+    EmulatorContents other = f.contents;
+    other.moments = {{0.4, -1, 0.1, 2}, {3, 0.5, 1.5, 1}, {1, -0.2}, {0.25, 4}};
+    const auto task_on = [](const EmulatorContents& contents) {
+      return EmulatorTask({.arch = {.hidden = 7, .layers = 2}, .loss = {}, .dtype = DType::f64, .seed = 3},
+                          read_data(contents));
+    };
+    EmulatorTask task = task_on(other);
+    const std::vector<double> x = {0.3, -2, 1, 4, 0, 0, 0, 0, -1, 5, 2, 0.5};
+    const auto predicted = [&](const EmulatorTask& by) {
+      std::vector<double> y(6);
+      EmulatorOperators<double>(by.emulator()).predict<double>(3, {x.data(), 4, 1}, {y.data(), 2, 1});
+      return y;
+    };
+    const std::vector<double> wanted = predicted(*f.model);
+    CHECK(predicted(task)[0] != Approx(wanted[0]).epsilon(1e-3));
+    CHECK(task.adapt_from(first).empty());
+    for (std::size_t i = 0; i < 6; ++i) CHECK(predicted(task)[i] == Approx(wanted[i]).epsilon(1e-12));
+    std::swap(other.variables.input_names[0], other.variables.input_names[1]);
+    CHECK(task_on(other).adapt_from(first) ==
+          "its columns are in0, in1, in2, in3 -> aice, out1, those of this run in1, in0, in2, in3 -> aice, out1");
+    other = f.contents;
+    other.variables.input_units[0] = "degC";
+    CHECK_THROWS_WITH_AS(task_on(other).adapt_from(first), doctest::Contains("column 'in0' is in degC"), Error);
   }
 
   TEST_CASE("the sums of an evaluation do not depend on how it is cut into chunks") {

@@ -266,6 +266,7 @@ TEST_SUITE("tasks.har_task") {
     const HarData& data = f.model->data();
     const std::vector<std::int32_t> triads = triads_of(data.channel_names);
     CHECK(triads == std::vector<std::int32_t>{0, 4});
+    CHECK(triads_of({"x", "y", "z", "AccX", "AccY", "AccZ", "gyr_x", "gyr_y"}) == std::vector<std::int32_t>{0, 3});
     const std::vector<double> before = window_of(data, 2);
     std::vector<double> after(before.size()), factors(7);
     const auto dot = [&](const std::vector<double>& x, std::size_t a, std::size_t b, std::size_t t) {

@@ -11,6 +11,7 @@
 #include "lockstep/models/emulator/emulator_sensitivity.hpp"
 #include "lockstep/tasks/emulator/emulator_data.hpp"
 #include "lockstep/train/ensemble.hpp"
+#include "lockstep/train/first_weights.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep {
@@ -66,7 +67,7 @@ Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, 
 /// After make_ensemble() these are the metrics of the members' mean prediction. Further metrics, over all outputs and
 /// per output, are member_rmse (root of the members' mean squared error), spread, crps, spread_skill, coverage50,
 /// coverage90, coverage95; and a table, the rank histogram. docs/models/emulator.md defines them.
-class EmulatorTask : public ShardTask, public EnsembleTask {
+class EmulatorTask : public ShardTask, public EnsembleTask, public FirstWeights {
  public:
   struct Options {
     EmulatorArch arch;  ///< the data set determines n_in and n_out
@@ -117,6 +118,8 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   std::vector<Metric> diagnostics() const override;
   /// Three products per layer for the pass and for each direction of the Jacobian, less one: inputs need no gradient.
   SampleWork work() const override;
+  /// Applies the checkpoint's normalisation, where it is another one, to the weights of the first and last layer.
+  std::string adapt_from(const H5File& checkpoint) override;
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
 
@@ -171,6 +174,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   std::shared_ptr<const Constraint> constraint_;  ///< null: none
   std::vector<Emulator> others_;                  ///< members of the ensemble after the first one, emulator_
   std::int64_t aice_ = -1;                        ///< index of the output aice; -1 if there is none
+  double whole_ice_ = 1;                          ///< what 1 is in its units: 100 for %
 };
 
 }  // namespace lockstep

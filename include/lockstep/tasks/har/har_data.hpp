@@ -37,6 +37,9 @@ struct HarData {
   /// Signals (C, L) of window n.
   const double* window(std::int64_t n) const { return signals.row<double>(n); }
   std::int32_t label(std::int64_t n) const { return labels.data<std::int32_t>()[n]; }
+  /// How these windows differ from those that a checkpoint was trained on, in classes, channels, units (where both are
+  /// known), length and sampling rate: "classes: 2 (a, b) there, 2 (b, a) here; ...". Empty: they are alike.
+  std::string differences(const H5File& checkpoint) const;
 
   /// Whether every window must have a label; optional: windows of the test split may lack it.
   enum class Labels : std::uint8_t { required, optional };

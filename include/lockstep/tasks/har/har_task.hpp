@@ -10,6 +10,7 @@
 #include "lockstep/models/har/har.hpp"
 #include "lockstep/ops/sensor_windows.hpp"
 #include "lockstep/tasks/har/har_data.hpp"
+#include "lockstep/train/first_weights.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep {
@@ -45,7 +46,7 @@ std::int64_t windows_kept(std::int64_t of_class, double percent);
 /// classes that have windows in the split. In mode `independent`, accuracy counts windows, classified by the mean
 /// log-probability of their channels, and channel_accuracy counts channels. Ties go to the lower class; a ratio without
 /// samples is 0. The table "confusion" has the true classes as rows.
-class HarTask final : public ShardTask {
+class HarTask final : public ShardTask, public FirstWeights {
  public:
   struct Options {
     HarArch arch;  ///< the data set determines channels, length and classes
@@ -89,6 +90,7 @@ class HarTask final : public ShardTask {
   /// The log-probabilities of windows, numbered over all splits, without dropout and augmentation; in mode
   /// `independent` the mean over the channels. shapes  out (windows, classes)
   void classify(Tape& tape, std::span<const std::int64_t> windows, std::span<double> out) const;
+  std::string adapt_from(const H5File& checkpoint) override;
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
 
