@@ -19,7 +19,7 @@
 // `at` is one or more consecutive elements: at.get(p) are those of an array, at.put(p, value) stores them, at.put(p,
 // value, accumulate) stores or adds. at.row is the row of map_rows(), whose elements then count from the pointer: a
 // functor adds at.row times the distance of rows. A functor with a member `const T* reads(row)` has rows that are
-// scattered in memory: CPUs prefetch them. LOCKSTEP_UNROLL before a loop unrolls it.
+// scattered in memory: CPUs prefetch them.
 //
 // LOCKSTEP_MAPS lists the functors that run on CPUs. A file under OPS in CMakeLists.txt is compiled for each
 // instruction set, which defines LOCKSTEP_ISA, and once as a whole.
@@ -32,7 +32,6 @@
 #include "ops/common/simd.hpp"
 
 #define LOCKSTEP_MAP LOCKSTEP_INLINE
-#define LOCKSTEP_UNROLL _Pragma("GCC unroll 4")
 #define LOCKSTEP_MAPS(...) LOCKSTEP_FOR_EACH(LOCKSTEP_MAP_IN_FLOATS, __VA_ARGS__)
 #define LOCKSTEP_MAP_IN_FLOATS(F)                                                           \
   template void cpu::LOCKSTEP_ISA::map<float>(std::int64_t, std::int64_t, const F<float>&); \
@@ -65,7 +64,6 @@ struct At {
   LOCKSTEP_INLINE Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) const { return LOCKSTEP_ISA::fma(a, b, c); }
   /// 1 / sqrt(v + eps)
   LOCKSTEP_INLINE Vec<T> inverse_root(Vec<T> v, T eps) const { return splat(T{1}) / sqrt(v + splat(eps)); }
-  LOCKSTEP_INLINE Vec<T> fma(T a, Vec<T> b, Vec<T> c) const { return LOCKSTEP_ISA::fma(splat(a), b, c); }
 };
 
 /// Runs f over `rows` rows of `columns` elements. Threads share many elements.
@@ -94,7 +92,6 @@ void map(std::int64_t rows, std::int64_t columns, const F& f) {
 #include "ops/common/on_gpu.hpp"
 
 #define LOCKSTEP_MAP __device__
-#define LOCKSTEP_UNROLL _Pragma("unroll")
 #define LOCKSTEP_MAPS(...)
 
 namespace lockstep::ops {

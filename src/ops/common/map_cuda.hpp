@@ -93,12 +93,6 @@ struct At {
     return c;
   }
   template <class R>
-  __device__ Pack<R, N> fma(R a, const Pack<R, N>& b, Pack<R, N> c) const {
-#pragma unroll
-    for (int k = 0; k < N; ++k) c.at[k] = std::fma(a, b.at[k], c.at[k]);
-    return c;
-  }
-  template <class R>
   __device__ Pack<R, N> inverse_root(Pack<R, N> v, R eps) const {
 #pragma unroll
     for (int k = 0; k < N; ++k) v.at[k] = 1 / std::sqrt(v.at[k] + eps);

@@ -1,5 +1,5 @@
 #pragma once
-// The Sinkhorn-Knopp iteration on vectors; hyper_connections.cu has the same for a GPU.
+// The Sinkhorn-Knopp iteration on vectors; sinkhorn_cuda.hpp is the same for a GPU.
 #include "lockstep/ops/hyper_connections.hpp"
 #include "ops/common/simd.hpp"
 

@@ -1,21 +1,12 @@
-#include "lockstep/ops/hyper_connections.hpp"
-
 #include <algorithm>
-#include <array>
 
 #include "hyper_connections_kernels.hpp"
-#include "lockstep/base/profile.hpp"
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
-#include "lockstep/ops/row_groups.hpp"
-#include "ops/common/on_gpu.hpp"
-#include "ops/common/row_kernels.hpp"
-#include "ops/gemm/cached_values.hpp"
-#include "ops/gemm/gemm_kernels.hpp"
+#include "sinkhorn_cuda.hpp"
 
-namespace lockstep::ops {
-
+namespace lockstep::ops::cuda {
 namespace {
 
 using namespace gpu;
@@ -62,48 +53,6 @@ struct Maps {
   __device__ real_t<T> gate(int k) const { return load(pick(alpha, kind(k))); }
   __device__ real_t<T> logit(int k, real_t<T> raw) const {
     return gate(k) * raw + load(pick(bias, kind(k)) + index(k));
-  }
-};
-
-/// The Sinkhorn-Knopp iteration of one thread, as in sinkhorn.hpp: a token's matrix, divided alternately by its column
-/// sums and its row sums. kN is the extent if known at compile time, so that the matrix stays in registers; 0 means n.
-template <class T, int kN>
-struct Sinkhorn {
-  static constexpr int kExtent = kN > 0 ? kN : static_cast<int>(HyperConnection::kMostStreams);
-  static constexpr int kUnroll = kN > 0 ? kN : 1;
-  T m[kExtent][kExtent];
-
-  /// Stores the sums unless `sums` is null, `apart` elements apart.
-  template <bool kByColumns>
-  __device__ void divide(int n, T* sums, std::int64_t apart) {
-#pragma unroll kUnroll
-    for (int a = 0; a < n; ++a) {
-      T sum = 0;
-#pragma unroll kUnroll
-      for (int b = 0; b < n; ++b) sum += kByColumns ? m[b][a] : m[a][b];
-      const T inverse = 1 / sum;
-      if (sums != nullptr) sums[a * apart] = sum;
-#pragma unroll kUnroll
-      for (int b = 0; b < n; ++b) (kByColumns ? m[b][a] : m[a][b]) *= inverse;
-    }
-  }
-  /// Undoes a division in the matrix and in its gradient: A = M s, dA = (dM - sum(dM M)) / s.
-  template <bool kByColumns>
-  __device__ void undo(int n, Sinkhorn& gradient, const T* sums, std::int64_t apart) {
-#pragma unroll kUnroll
-    for (int a = 0; a < n; ++a) {
-      T product = 0;
-#pragma unroll kUnroll
-      for (int b = 0; b < n; ++b)
-        product += (kByColumns ? m[b][a] : m[a][b]) * (kByColumns ? gradient.m[b][a] : gradient.m[a][b]);
-      const T sum = sums[a * apart], inverse = 1 / sum;
-#pragma unroll kUnroll
-      for (int b = 0; b < n; ++b) {
-        T& g = kByColumns ? gradient.m[b][a] : gradient.m[a][b];
-        g = (g - product) * inverse;
-        (kByColumns ? m[b][a] : m[a][b]) *= sum;
-      }
-    }
   }
 };
 
@@ -327,46 +276,67 @@ __global__ void __launch_bounds__(kColumns)
     if (k0 + k < p.maps) partials[(std::int64_t{blockIdx.y} * p.maps + k0 + k) * p.width + c] = sum[k];
 }
 
-/// Gradients that are stacked in one array of sums; null: not computed.
-template <class T>
-struct Stacked {
-  static constexpr int kArrays = 6;
-  T* to[kArrays];
-  std::int64_t size[kArrays];
-  /// The address of element e.
-  __device__ T* at(std::int64_t e) const {
-#pragma unroll
-    for (int i = 0; i < kArrays; ++i) {
-      if (e < size[i]) return to[i] == nullptr ? nullptr : to[i] + e;
-      e -= size[i];
-    }
-    return nullptr;
-  }
-};
-
-/// Adds partial sums (chunks, size) in their order to the gradients.
-template <class T>
+/// Adds partial sums in their order. Element e of each goes to to(e), unless that is null.
+template <class T, class To>
 __global__ void __launch_bounds__(256) sum_chunks_kernel(gpu::Earlier earlier, std::int64_t chunks, std::int64_t size,
-                                                         const T* __restrict__ partials, Stacked<T> to) {
+                                                         const T* __restrict__ partials, To to) {
   earlier.wait();
   const std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (e >= size) return;
-  T* out = to.at(e);
+  T* out = to(e);
   if (out == nullptr) return;
   T sum = 0;
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) sum += partials[chunk * size + e];
   *out += sum;
 }
+template <class T, class To>
+void sum_chunks(const Stream& stream, std::int64_t chunks, std::int64_t size, const T* partials, const To& to) {
+  launch(stream, {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(size, 256)), .block = 256},
+         sum_chunks_kernel<T, To>, chunks, size, partials, to);
+}
+
+/// The address of element e of the gradients of (alpha pre, post, res, all biases).
 template <class T>
-void sum_chunks(const Stream& stream, std::int64_t chunks, std::int64_t size, const T* partials, const Stacked<T>& to) {
-  launch(stream, thread_per_element(size), sum_chunks_kernel<T>, chunks, size, partials, to);
+struct ToGates {
+  T *alpha[3], *bias[3];
+  int n;
+  __device__ T* operator()(std::int64_t e) const {
+    if (e < 3) return e == 0 ? alpha[0] : e == 1 ? alpha[1] : alpha[2];
+    const std::int64_t k = e - 3;
+    T* const to = k < n ? bias[0] : k < 2 * n ? bias[1] : bias[2];
+    return to == nullptr ? nullptr : to + (k < n ? k : k < 2 * n ? k - n : k - 2 * n);
+  }
+};
+/// The address of element e of the gradients of the three weights, stacked by rows.
+template <class T>
+struct ToWeights {
+  T* weight[3];
+  int n;
+  std::int64_t width;
+  __device__ T* operator()(std::int64_t e) const {
+    const std::int64_t size = n * width;
+    T* const to = e < size ? weight[0] : e < 2 * size ? weight[1] : weight[2];
+    return to == nullptr ? nullptr : to + (e < size ? e : e < 2 * size ? e - size : e - 2 * size);
+  }
+};
+
+}  // namespace
+
+template <class T>
+void hyper_maps_forward(const Stream& stream, real_t<T>* maps, real_t<T>* raw, real_t<T>* scale, const T* x,
+                        std::int64_t tokens, std::int64_t width, const HyperConnection& h) {
+  const Maps<T> p(tokens, width, h);
+  const auto blocks_of = [=](int each) { return static_cast<unsigned>(ceil_div<std::int64_t>(tokens, each)); };
+  launch(stream, {.grid = blocks_of(p.n == 4 ? kMapTokens<4> : kMapTokens<0>), .block = kWarp * kMapWarps},
+         p.n == 4 ? maps_kernel<T, 4> : maps_kernel<T, 0>, p, maps, raw, scale, x);
 }
 
 template <class T>
-void maps_backward_on_gpu(const Stream& stream, T* dx, const HyperConnectionGradients& g, real_t<T>* dmaps,
-                          const real_t<T>* raw, const real_t<T>* scale, const T* x, const Maps<T>& p) {
+void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradients& g, real_t<T>* dmaps,
+                         const real_t<T>* raw, const real_t<T>* scale, const T* x, std::int64_t tokens,
+                         std::int64_t width, const HyperConnection& h) {
   using R = real_t<T>;
-  const std::int64_t tokens = p.tokens, width = p.width, n = p.n;
+  const Maps<T> p(tokens, width, h);
   const std::int64_t blocks = ceil_div<std::int64_t>(tokens, kGateThreads), gates = 3 + p.maps;
   const std::int64_t chunks = weight_chunks(tokens), weights = p.maps * width;
   R* factor = reinterpret_cast<R*>(scratch(
@@ -376,153 +346,31 @@ void maps_backward_on_gpu(const Stream& stream, T* dx, const HyperConnectionGrad
     *weight_sums = gate_parts + blocks * gates;
 
   launch(stream,
-         {.grid = blocks,
+         {.grid = static_cast<unsigned>(blocks),
           .block = kGateThreads,
           .shared_bytes = static_cast<std::size_t>(kGateThreads * (gates | 1)) * sizeof(R)},
          p.n == 4 ? gates_backward_kernel<T, 4> : gates_backward_kernel<T, 0>, p, dmaps, factor, gate_parts, sums, raw,
          scale);
-  const auto gradient = [](const Target& to) { return to.tensor.data<R>(); };
   sum_chunks(stream, blocks, gates, gate_parts,
-             Stacked<R>{{gradient(g.alpha_pre), gradient(g.alpha_post), gradient(g.alpha_res), gradient(g.bias_pre),
-                         gradient(g.bias_post), gradient(g.bias_res)},
-                        {1, 1, 1, n, n, n * n}});
-  const std::int64_t column_blocks = ceil_div(width, kColumns);
+             ToGates<R>{{g.alpha_pre.tensor.data<R>(), g.alpha_post.tensor.data<R>(), g.alpha_res.tensor.data<R>()},
+                        {g.bias_pre.tensor.data<R>(), g.bias_post.tensor.data<R>(), g.bias_res.tensor.data<R>()},
+                        p.n});
+  const auto column_blocks = static_cast<unsigned>(ceil_div<std::int64_t>(width, kColumns));
   if (dx != nullptr)
-    launch(stream, {.grid = {ceil_div(tokens, 8), column_blocks}, .block = kColumns}, maps_dx_kernel<T>, p, dx, dmaps,
-           factor, x);
-  launch(stream, {.grid = {column_blocks, chunks, ceil_div(p.maps, 24)}, .block = kColumns}, maps_dweight_kernel<T>, p,
-         weight_sums, dmaps, x);
-  sum_chunks(stream, chunks, weights, weight_sums,
-             Stacked<R>{{gradient(g.weight_pre), gradient(g.weight_post), gradient(g.weight_res)},
-                        {n * width, n * width, n * n * width}});
+    launch(stream,
+           {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(tokens, 8)), column_blocks), .block = kColumns},
+           maps_dx_kernel<T>, p, dx, dmaps, factor, x);
+  launch(stream,
+         {.grid = dim3(column_blocks, static_cast<unsigned>(chunks), static_cast<unsigned>(ceil_div(p.maps, 24))),
+          .block = kColumns},
+         maps_dweight_kernel<T>, p, weight_sums, dmaps, x);
+  sum_chunks(
+      stream, chunks, weights, weight_sums,
+      ToWeights<R>{
+          {g.weight_pre.tensor.data<R>(), g.weight_post.tensor.data<R>(), g.weight_res.tensor.data<R>()}, p.n, width});
 }
 
-void check(const char* what, const HyperConnection& h, const HyperExtents& e) {
-  const std::int64_t n = e.streams, width = n * e.channels;
-  require(h.sinkhorn_steps >= 1 && h.sinkhorn_steps <= HyperConnection::kMostSteps, what, ": ", h.sinkhorn_steps,
-          " Sinkhorn steps: must be 1 to ", HyperConnection::kMostSteps);
-  require(e.tokens == 0 || (h.weight_pre.shape() == Shape{n, width} && h.weight_post.shape() == Shape{n, width} &&
-                            h.weight_res.shape() == Shape{n * n, width}),
-          what, ": ", n, " streams of ", e.channels, " channels, weights ", h.weight_pre.shape(), ", ",
-          h.weight_post.shape(), " and ", h.weight_res.shape(), "; these do not fit together");
-}
+LOCKSTEP_EACH_STORAGE(hyper_maps_forward)
+LOCKSTEP_EACH_STORAGE(hyper_maps_backward)
 
-template <class T>
-cpu::HyperGates<T> gates_of(const HyperConnection& h, const HyperExtents& e) {
-  return {h.streams(),
-          h.sinkhorn_steps,
-          !e.equal(),
-          {*h.alpha_pre.data<T>(), *h.alpha_post.data<T>(), *h.alpha_res.data<T>()},
-          {h.bias_pre.data<T>(), h.bias_post.data<T>(), h.bias_res.data<T>()}};
-}
-
-/// The weights stacked by rows, cached while a PackedWeights lives. For n equal streams those of pre and post, each the
-/// sum of its n parts, because all parts are multiplied by the same values.
-template <class T>
-struct AllWeights {
-  T* data = nullptr;
-  cpu::Operand operand = cpu::Operand::weight;
-
-  AllWeights(Stream& stream, const HyperConnection& h, const HyperExtents& e) {
-    const std::int64_t size = e.maps * e.width();
-    bool fill = true;
-    data = cpu::cached_values(h.weight_pre.data<T>(), size, fill);
-    if (!data) {
-      data = cpu::thread_scratch<T>(cpu::Scratch::tables, size);
-      operand = cpu::Operand::any;
-      fill = true;
-    }
-    if (!fill) return;
-    T* at = data;
-    for (const Tensor& part : {h.weight_pre, h.weight_post, h.weight_res}) {
-      if (at == data + size) break;  // equal streams need no Hres
-      const Tensor rows = Tensor::of(at, {part.rows(), e.width()});
-      sum_rows(stream, {rows}, part, e.equal() ? e.streams : 1);
-      at += rows.size();
-    }
-  }
-};
-
-/// Tokens whose streams stay in the second-level cache between two passes over them. A model's threads share its
-/// samples, so a call is serial.
-constexpr std::int64_t kBlockTokens = 112;
-
-template <class T>
-void add_to(const Target& target, const T* values) {
-  if (!target) return;
-  T* to = target.tensor.data<T>();
-  cpu::active_row_kernels<T>().add(target.tensor.size(), to, values, T{1});
-}
-
-}  // namespace
-
-HyperExtents hyper_extents(const char* what, const Tensor& x, const Tensor& maps, std::int64_t n) {
-  const std::int64_t tokens = maps.rows(), width = tokens > 0 ? x.size() / tokens : 0;
-  const bool equal = maps.columns() == 2 * n;
-  require(n >= 1 && n <= HyperConnection::kMostStreams && (equal || maps.columns() == n * (2 + n)) &&
-              x.size() == tokens * width && (equal || width % n == 0) && !(equal && x.device().is_cuda()),
-          what, ": the streams are ", x.shape(), ", the maps ", maps.shape(), ", which do not fit ", n, " streams");
-  return {tokens, n, equal ? width : width / n, maps.columns(), n};
-}
-
-void hyper_maps_forward(Stream& stream, const Tensor& maps, const Tensor& raw, const Tensor& scale, const Tensor& x,
-                        const HyperConnection& h) {
-  const HyperExtents e = hyper_extents("hyper_maps", x, maps, h.streams());
-  check("hyper_maps", h, e);
-  require(raw.shape() == maps.shape() && scale.size() == e.tokens, "hyper_maps: maps is ", maps.shape(),
-          ", so raw must be too, not ", raw.shape(), ", and scale have ", e.tokens, " elements, not ", scale.size());
-  if (e.tokens == 0) return;
-  const std::int64_t width = e.width();
-  on_gpu(x, [&]<class T>() {
-    using R = real_t<T>;
-    const Maps<T> p(e.tokens, width, h);
-    launch(stream, {.grid = ceil_div(p.tokens, p.n == 4 ? kMapTokens<4> : kMapTokens<0>), .block = kWarp * kMapWarps},
-           p.n == 4 ? maps_kernel<T, 4> : maps_kernel<T, 0>, p, maps.data<R>(), raw.data<R>(), scale.data<R>(),
-           x.data<T>());
-  });
-  on_cpu(x, [&]<class T>() {
-    const AllWeights<T> weights(stream, h, e);
-    for (std::int64_t first = 0; first < e.tokens; first += kBlockTokens) {
-      const std::int64_t count = std::min(kBlockTokens, e.tokens - first);
-      T *of_maps = maps.data<T>() + first * e.maps, *of_raw = raw.data<T>() + first * e.maps;
-      const T* of_x = x.data<T>() + first * width;
-      cpu::product<T>(count, e.maps, width, of_raw, of_x, weights.data, true, false, {}, weights.operand);
-      cpu::active_hyper_kernels<T>().maps(count, width, of_maps, of_raw, scale.data<T>() + first, of_x,
-                                          static_cast<T>(h.eps), gates_of<T>(h, e));
-    }
-  });
-}
-
-void hyper_maps_backward(Stream& stream, Target dx, const HyperConnectionGradients& gradients, const Tensor& dmaps,
-                         const Tensor& raw, const Tensor& scale, const Tensor& x, const HyperConnection& h) {
-  const HyperExtents e = hyper_extents("hyper_maps backward", x, dmaps, h.streams());
-  check("hyper_maps backward", h, e);
-  if (e.tokens == 0) return;
-  if (dx && !dx.accumulate) fill_zero(stream, dx.tensor);
-  const std::int64_t n = e.streams, width = e.width();
-  on_gpu(x, [&]<class T>() {
-    maps_backward_on_gpu<T>(stream, dx.tensor, gradients, dmaps, raw, scale, x, Maps<T>(e.tokens, width, h));
-  });
-  on_cpu(x, [&]<class T>() {
-    T* to = dx.tensor.data<T>();
-    const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
-    std::array<T, 3 + HyperConnection::kMostStreams*(2 + HyperConnection::kMostStreams)> sums{};
-    kernels.maps_gradient(e.tokens, dmaps, sums.data(), raw, gates_of<T>(h, e));
-    add_to(gradients.alpha_pre, sums.data());
-    add_to(gradients.alpha_post, sums.data() + 1);
-    add_to(gradients.alpha_res, sums.data() + 2);
-    add_to(gradients.bias_pre, sums.data() + 3);
-    add_to(gradients.bias_post, sums.data() + 3 + n);
-    if (!e.equal()) add_to(gradients.bias_res, sums.data() + 3 + 2 * n);
-    kernels.input_gradient(e.tokens, width, e.maps, to, dmaps, raw, scale, x, AllWeights<T>(stream, h, e).data);
-    profile::add_flops(to ? 2.0 * static_cast<double>(e.tokens * e.maps * width) : 0);
-    T* dweights = cpu::thread_scratch<T>(cpu::Scratch::tables, e.maps * width);
-    cpu::product_tn<T>(e.maps, width, e.tokens, dweights, dmaps, x, false);
-    const std::int64_t copies = e.equal() ? n : 1;  // of the gradient of a sum of parts
-    copy_rows(stream, gradients.weight_pre, Tensor::of(dweights, {n, width}), copies);
-    copy_rows(stream, gradients.weight_post, Tensor::of(dweights + n * width, {n, width}), copies);
-    if (!e.equal()) copy_rows(stream, gradients.weight_res, Tensor::of(dweights + 2 * n * width, {n * n, width}), 1);
-  });
-}
-
-}  // namespace lockstep::ops
+}  // namespace lockstep::ops::cuda
