@@ -1,7 +1,6 @@
 #include "lockstep/ops/aggregate.hpp"
 
 #include "lockstep/ops/dispatch.hpp"
-#include "ops/common/map.hpp"
 #include "ops/common/philox_group.hpp"
 
 namespace lockstep::ops::cpu {
@@ -9,9 +8,11 @@ namespace lockstep::ops::cpu {
 /// Bits of AggregateRows::marks.
 enum Mark : std::uint8_t { kFirst = 1, kSecond = 2, kKept = 4 };
 
-/// The kernels behind the matrix products of a layer. Row i of z and d belongs to node rows[i].
+/// The element-wise kernels around the matrix products of a layer. Row i of a, b, z and d belongs to node rows[i].
 template <class T>
 struct AggregateKernels {
+  /// bi_interaction: a = x + s, b = x * s. gcn: a = x + s. graphsage: a = [x, s].
+  void (*combine)(Aggregator kind, const RowSet& rows, std::int64_t in, T* a, T* b, const T* x, const T* s);
   /// Draws groups 0 .. groups-1 of a stream; see philox_group.hpp.
   void (*draw)(const PhiloxKey& key, std::int64_t groups, std::uint32_t* words);
   /// out = (f(z1 + bias1) + f(z2 + bias2)) keep scale; a null z2 is left out. The draws of row i start at draws + i
@@ -22,69 +23,14 @@ struct AggregateKernels {
   /// d1 = dout keep scale f'(z1), and d2 likewise. Adds their column sums to dbias1 and dbias2.
   void (*derive)(const RowSet& rows, std::int64_t width, T* d1, T* d2, T* dbias1, T* dbias2, const T* dout,
                  const std::uint8_t* marks, T slope, T scale);
+  /// Stores the gradients of x and s, computed from da (and db).
+  void (*split)(Aggregator kind, const RowSet& rows, std::int64_t in, T* dx, T* ds, const T* da, const T* db,
+                const T* x, const T* s);
 };
 
 LOCKSTEP_KERNELS(AggregateKernels, aggregate_kernels)
 
 }  // namespace lockstep::ops::cpu
-
-namespace lockstep::ops {
-
-/// The passes before the matrix products and behind their gradients. Row i of a, b, da and db belongs to node rows[i].
-namespace aggregate {
-
-/// bi_interaction: a = x + s, b = x * s. gcn: a = x + s. graphsage: a = [x, s].
-template <class T>
-struct Combine {
-  Aggregator kind;
-  RowSet rows;
-  std::int64_t in;
-  T *a, *b;
-  const real_t<T>*x, *s;
-  LOCKSTEP_MAP const real_t<T>* reads(std::int64_t row) const { return x + rows[row] * in; }
-  LOCKSTEP_MAP void operator()(const auto& at) const {
-    const std::int64_t row = at.row * in;
-    const auto of_x = at.get(reads(at.row)), of_s = at.get(s + rows[at.row] * in);
-    if (kind == Aggregator::graphsage) {
-      at.put(a + 2 * row, of_x);
-      at.put(a + 2 * row + in, of_s);
-      return;
-    }
-    at.put(a + row, of_x + of_s);
-    if (kind == Aggregator::bi_interaction) at.put(b + row, of_x * of_s);
-  }
-};
-
-/// The gradients of x and s from `factor` times da and db.
-template <class T>
-struct Split {
-  Aggregator kind;
-  RowSet rows;
-  std::int64_t in;
-  real_t<T> factor;
-  real_t<T>*dx, *ds;
-  const T *da, *db;
-  const real_t<T>*x, *s;
-  LOCKSTEP_MAP void operator()(const auto& at) const {
-    const std::int64_t node = rows[at.row] * in, row = at.row * in;
-    const bool pair = kind == Aggregator::graphsage;
-    auto of_x = factor * at.get(pair ? da + 2 * row : da + row);
-    auto of_s = pair ? factor * at.get(da + 2 * row + in) : of_x;
-    if (kind == Aggregator::bi_interaction) {
-      const auto product = factor * at.get(db + row);
-      of_x = of_x + product * at.get(s + node);
-      of_s = of_s + product * at.get(x + node);
-    }
-    at.put(dx + node, of_x);
-    at.put(ds + node, of_s);
-  }
-};
-
-}  // namespace aggregate
-
-LOCKSTEP_MAPS(aggregate::Combine, aggregate::Split)
-
-}  // namespace lockstep::ops
 
 #ifdef LOCKSTEP_ISA
 #include "ops/common/philox_simd.hpp"
@@ -103,6 +49,30 @@ LOCKSTEP_INLINE void prefetch(const RowSet& rows, std::int64_t i, const T* table
   if (i + kPrefetch >= rows.size()) return;
   const char* row = reinterpret_cast<const char*>(table + rows[i + kPrefetch] * width);
   for (std::int64_t b = 0; b < width * static_cast<std::int64_t>(sizeof(T)); b += kLine) __builtin_prefetch(row + b);
+}
+
+template <class T>
+void combine(Aggregator kind, const RowSet& rows, std::int64_t in, T* __restrict__ a, T* __restrict__ b,
+             const T* __restrict__ x, const T* __restrict__ s) {
+  const std::int64_t count = rows.size();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T *xi = x + rows[i] * in, *si = s + rows[i] * in;
+    prefetch(rows, i, x, in);
+    prefetch(rows, i, s, in);
+    switch (kind) {
+      case Aggregator::bi_interaction:
+        for (std::int64_t c = 0; c < in; ++c) a[i * in + c] = xi[c] + si[c];
+        for (std::int64_t c = 0; c < in; ++c) b[i * in + c] = xi[c] * si[c];
+        break;
+      case Aggregator::gcn:
+        for (std::int64_t c = 0; c < in; ++c) a[i * in + c] = xi[c] + si[c];
+        break;
+      case Aggregator::graphsage:
+        for (std::int64_t c = 0; c < in; ++c) a[2 * i * in + c] = xi[c];
+        for (std::int64_t c = 0; c < in; ++c) a[(2 * i + 1) * in + c] = si[c];
+        break;
+    }
+  }
 }
 
 void draw(const PhiloxKey& key, std::int64_t groups, std::uint32_t* words) {
@@ -220,9 +190,31 @@ void derive(const RowSet& rows, std::int64_t width, T* __restrict__ d1, T* __res
   }
 }
 
+template <class T>
+void split(Aggregator kind, const RowSet& rows, std::int64_t in, T* __restrict__ dx, T* __restrict__ ds,
+           const T* __restrict__ da, const T* __restrict__ db, const T* __restrict__ x, const T* __restrict__ s) {
+  const std::int64_t count = rows.size();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t at = rows[i] * in;
+    switch (kind) {
+      case Aggregator::bi_interaction:
+        for (std::int64_t c = 0; c < in; ++c) ds[at + c] = da[i * in + c] + db[i * in + c] * x[at + c];
+        for (std::int64_t c = 0; c < in; ++c) dx[at + c] = da[i * in + c] + db[i * in + c] * s[at + c];
+        break;
+      case Aggregator::gcn:
+        for (std::int64_t c = 0; c < in; ++c) ds[at + c] = dx[at + c] = da[i * in + c];
+        break;
+      case Aggregator::graphsage:
+        for (std::int64_t c = 0; c < in; ++c) dx[at + c] = da[2 * i * in + c];
+        for (std::int64_t c = 0; c < in; ++c) ds[at + c] = da[(2 * i + 1) * in + c];
+        break;
+    }
+  }
+}
+
 }  // namespace
 
-LOCKSTEP_KERNEL_TABLE(AggregateKernels, aggregate_kernels, draw, activate<T>, derive<T>)
+LOCKSTEP_KERNEL_TABLE(AggregateKernels, aggregate_kernels, combine<T>, draw, activate<T>, derive<T>, split<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA
 
@@ -230,6 +222,8 @@ LOCKSTEP_KERNEL_TABLE(AggregateKernels, aggregate_kernels, draw, activate<T>, de
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "ops/common/column_sums_cuda.hpp"
+#include "ops/common/map_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
 #include "ops/common/philox_cuda.hpp"
 #include "ops/dropout/dropout_kernels.hpp"
 
@@ -238,6 +232,7 @@ namespace lockstep::ops {
 namespace {
 
 using gpu::kWarp;
+using gpu::Pack;
 
 /// Factor of d1, d2 and everything computed from them. Without it, in f16 the gradients of a mean over a batch would
 /// fall below the smallest numbers.
@@ -253,6 +248,97 @@ struct Branches {
   const T* z2;
   const real_t<T>* bias2;
   real_t<T> slope;
+};
+/// An element-wise pass over rows of `in` columns, N columns at a time. at(i, n, c) receives the index of a row, its
+/// node and the first column.
+template <int N, class F>
+struct OverRows {
+  RowSet rows;
+  std::int64_t in;
+  F f;
+  template <int kUnused>
+  __device__ void at(std::int64_t item) const {
+    const std::int64_t packs = in / N, i = gpu::quotient(item, packs);
+    f.template at<N>(i, rows[i], (item - i * packs) * N);
+  }
+};
+template <int N, class F>
+void launch_over_rows(const Stream& stream, const RowSet& rows, std::int64_t in, const F& f) {
+  gpu::map<1>(stream, rows.size() * (in / N), false, OverRows<N, F>{rows, in, f});
+}
+/// Memory bound: each array of f is read or written once, 16 bytes at a time if `packed`.
+template <class T, class F>
+void over_rows(const Stream& stream, const RowSet& rows, std::int64_t in, bool packed, const F& f) {
+  constexpr int N = gpu::pack_size<T>();
+  packed&& in % N == 0 ? launch_over_rows<N>(stream, rows, in, f) : launch_over_rows<1>(stream, rows, in, f);
+}
+
+/// bi_interaction: a = x + s, b = x * s. gcn: a = x + s. graphsage: a = [x, s]. Row i of a and b is that of node
+/// rows[i].
+template <class T>
+struct Combine {
+  Aggregator kind;
+  std::int64_t in;
+  T *a, *b;
+  const real_t<T>*x, *s;
+  template <int N>
+  __device__ void at(std::int64_t i, std::int64_t node, std::int64_t c) const {
+    const Pack<real_t<T>, N> p = gpu::load<N>(x + node * in + c), q = gpu::load<N>(s + node * in + c);
+    if (kind == Aggregator::graphsage) {
+      gpu::store(a + 2 * i * in + c, p);
+      gpu::store(a + (2 * i + 1) * in + c, q);
+      return;
+    }
+    Pack<real_t<T>, N> sum, product;
+#pragma unroll
+    for (int l = 0; l < N; ++l) {
+      sum.at[l] = p.at[l] + q.at[l];
+      product.at[l] = p.at[l] * q.at[l];
+    }
+    gpu::store(a + i * in + c, sum);
+    if (kind == Aggregator::bi_interaction) gpu::store(b + i * in + c, product);
+  }
+};
+
+/// The gradients of x and s from da (and db), which are kGradientScale times too large.
+template <class T>
+struct Split {
+  using R = real_t<T>;
+  Aggregator kind;
+  std::int64_t in;
+  R *dx, *ds;
+  const T *da, *db;
+  const R *x, *s;
+  /// Loads gradients and removes the factor kGradientScale.
+  template <int N>
+  __device__ static Pack<R, N> scaled_down(const T* p) {
+    Pack<R, N> d = gpu::load<N>(p);
+    if constexpr (kGradientScale<T> != 1) {
+#pragma unroll
+      for (int l = 0; l < N; ++l) d.at[l] *= 1 / kGradientScale<T>;
+    }
+    return d;
+  }
+  template <int N>
+  __device__ void at(std::int64_t i, std::int64_t node, std::int64_t c) const {
+    const std::int64_t to = node * in + c;
+    if (kind == Aggregator::graphsage) {
+      gpu::store(dx + to, scaled_down<N>(da + 2 * i * in + c));
+      gpu::store(ds + to, scaled_down<N>(da + (2 * i + 1) * in + c));
+      return;
+    }
+    Pack<R, N> of_x = scaled_down<N>(da + i * in + c), of_s = of_x;
+    if (kind == Aggregator::bi_interaction) {
+      const Pack<R, N> product = scaled_down<N>(db + i * in + c), p = gpu::load<N>(x + to), q = gpu::load<N>(s + to);
+#pragma unroll
+      for (int l = 0; l < N; ++l) {
+        of_x.at[l] += product.at[l] * q.at[l];
+        of_s.at[l] += product.at[l] * p.at[l];
+      }
+    }
+    gpu::store(dx + to, of_x);
+    gpu::store(ds + to, of_s);
+  }
 };
 
 /// out = (f(z1 + bias1) + f(z2 + bias2)) keep / (1 - p). Stores marks unless null. A null z2 is left out.
@@ -329,6 +415,13 @@ struct Derive {
   }
 };
 
+/// Whether all arrays are aligned for packs of their types.
+template <class T>
+bool all_aligned(const T* a, const T* b, const real_t<T>* p, const real_t<T>* q, const real_t<T>* r = nullptr,
+                 const real_t<T>* s = nullptr) {
+  return gpu::aligned_for<gpu::pack_size<real_t<T>>()>(a, b, p, q, r, s);
+}
+
 struct Extents {
   std::int64_t in, out, mixed;  ///< mixed: columns of the first product's operand
   bool two;                     ///< whether the layer has two branches
@@ -358,17 +451,10 @@ struct Operands {
         z2(e.two ? allocate(scratch, dtype, {rows, e.out}) : Tensor()) {}
 };
 
+template <class T>
 void combine(const Stream& stream, Aggregator kind, const RowSet& block, const Operands& o, const AggregateRows& rows) {
-  const std::int64_t in = rows.x.columns();
-  map_rows(stream, {block.size(), in}, {o.a, o.b, rows.x, rows.s},
-           [&]<class T>() { return aggregate::Combine<T>{kind, block, in, o.a, o.b, rows.x, rows.s}; });
-}
-void split(const Stream& stream, Aggregator kind, const RowSet& block, const Tensor& dx, const Tensor& ds,
-           const Operands& o, const AggregateRows& rows) {
-  const std::int64_t in = rows.x.columns();
-  map_rows(stream, {block.size(), in}, {o.a, o.b, dx, ds, rows.x, rows.s}, [&]<class T>() {
-    return aggregate::Split<T>{kind, block, in, 1 / kGradientScale<T>, dx, ds, o.a, o.b, rows.x, rows.s};
-  });
+  over_rows<real_t<T>>(stream, block, rows.x.columns(), all_aligned<T>(o.a, o.b, rows.x, rows.s),
+                       Combine<T>{kind, rows.x.columns(), o.a, o.b, rows.x, rows.s});
 }
 
 /// T: the operand type of the products.
@@ -377,7 +463,7 @@ void forward_on_gpu(Stream& stream, Arena& scratch, const AggregateLayer& layer,
                     const RowSet& block, const Extents& e) {
   using R = real_t<T>;
   const Operands o(scratch, dtype_of<T>::value, block.size(), e);
-  combine(stream, layer.kind, block, o, rows);
+  combine<T>(stream, layer.kind, block, o, rows);
   gemm_nt(stream, {o.z1}, o.a, layer.weight1);
   if (e.two) gemm_nt(stream, {o.z2}, o.b, layer.weight2);
   const Branches<T> branches = {o.z1, layer.bias1, o.z2, e.two ? layer.bias2.data<R>() : nullptr,
@@ -415,12 +501,13 @@ void backward_on_gpu(Stream& stream, Arena& scratch, const AggregateLayer& layer
                    gpu::ColumnSums<R, 2>{{gradient.bias1, e.two ? gradient.bias2.data<R>() : nullptr}, {true, true}},
                    Derive<T>{block, e.out, o.z1, o.z2, dout, rows.marks, static_cast<R>(layer.slope),
                              static_cast<R>(cpu::DropRate(layer.dropout).scale)});
-  combine(stream, layer.kind, block, o, rows);
+  combine<T>(stream, layer.kind, block, o, rows);
   add_product<T>(stream, scratch, gradient.weight1, o.z1, o.a);
   if (e.two) add_product<T>(stream, scratch, gradient.weight2, o.z2, o.b);
   gemm_nn(stream, {o.a}, o.z1, layer.weight1);
   if (e.two) gemm_nn(stream, {o.b}, o.z2, layer.weight2);
-  split(stream, layer.kind, block, dx, ds, o, rows);
+  over_rows<R>(stream, block, e.in, all_aligned<T>(o.a, o.b, dx, ds, rows.x, rows.s),
+               Split<T>{layer.kind, e.in, dx, ds, o.a, o.b, rows.x, rows.s});
 }
 
 }  // namespace
@@ -433,7 +520,7 @@ void aggregate_forward(Stream& stream, Arena& scratch, const AggregateLayer& lay
   on_cpu(rows.x, [&]<class T>() {
     const auto kernels = cpu::active_aggregate_kernels<T>();
     const Operands o(scratch, dtype_of<T>::value, m, e);
-    combine(stream, layer.kind, block, o, rows);
+    kernels.combine(layer.kind, block, e.in, o.a, o.b, rows.x, rows.s);
     gemm_nt(stream, {o.z1}, o.a, layer.weight1);
     if (e.two) gemm_nt(stream, {o.z2}, o.b, layer.weight2);
     // A row starts with a new group of Philox words.
@@ -463,14 +550,15 @@ void aggregate_backward(Stream& stream, Arena& scratch, const AggregateLayer& la
   on_cpu(rows.x, [&]<class T>() {
     const auto kernels = cpu::active_aggregate_kernels<T>();
     const Operands o(scratch, dtype_of<T>::value, block.size(), e);
+    const T *x = rows.x.data<const T>(), *s = rows.s.data<const T>();
     kernels.derive(block, e.out, o.z1, o.z2, gradient.bias1, e.two ? gradient.bias2.data<T>() : nullptr, dout,
                    rows.marks, static_cast<T>(layer.slope), static_cast<T>(cpu::DropRate(layer.dropout).scale));
-    combine(stream, layer.kind, block, o, rows);
+    kernels.combine(layer.kind, block, e.in, o.a, o.b, x, s);
     gemm_tn(stream, {gradient.weight1, true}, o.z1, o.a);
     if (e.two) gemm_tn(stream, {gradient.weight2, true}, o.z2, o.b);
     gemm_nn(stream, {o.a}, o.z1, layer.weight1);
     if (e.two) gemm_nn(stream, {o.b}, o.z2, layer.weight2);
-    split(stream, layer.kind, block, dx, ds, o, rows);
+    kernels.split(layer.kind, block, e.in, dx, ds, o.a, o.b, x, s);
   });
 }
 
