@@ -124,7 +124,7 @@ format-check:  ## is that without effect?
 lint:  ## clang-tidy over all sources, or FILES="..." or what differs from BASE=COMMIT; warnings are errors
 	@$(MAKE) --no-print-directory configure BUILD=$(BUILD)/lint CMAKE_ARGS="$(CMAKE_ARGS) -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON" >/dev/null
 	@cmake --build $(BUILD)/lint --target lockstep_git_id >/dev/null
-	@$(call chosen,cpp$(if $(FILES)$(BASE),|hpp)) | grep -vE '(_cuda|/cuda_\w+)\.hpp$$|^tests/(cuda_host|gpu|mutation|bench/bench_spmm)' | \
+	@$(call chosen,cpp$(if $(FILES)$(BASE),|hpp)) | grep -vE '(_cuda|/cuda_\w+|ops/common/map)\.hpp$$|^tests/(cuda_host|gpu|mutation|bench/bench_spmm)' | \
 	  python3 tests/tree/lint.py $(BUILD)/lint $(JOBS)
 
 install: build  ## into PREFIX (/usr/local)

@@ -261,14 +261,16 @@ void Options::may_change(const std::string& section, const std::set<std::string>
 
 template <class T>
 Option& Options::insert(std::string names, Target<T> target, T initial, Check check, std::string help) {
-  const std::size_t end = names.find('=');
-  const std::vector<std::string> all = split(names.substr(0, end), ',');
-  require(!all.empty(), "adding option '", names, "': it needs a name");
-  const std::string& key = all.front();
   auto spec = std::make_unique<Option::Spec>();
   Option::Spec* row = spec.get();
-  row->key = key;
-  if (end != std::string::npos) row->value = names.substr(end + 1);
+  if (const std::size_t end = names.find('='); end != std::string::npos) {
+    row->value = names.substr(end + 1);
+    names.resize(end);
+  }
+  const std::vector<std::string> all = split(names, ',');
+  require(!all.empty(), "adding option '", names, "': it needs a name");
+  row->key = all.front();
+  const std::string& key = row->key;
   row->kind = kind_of<T>();
   row->help = std::move(help);
   row->rule = std::move(check);

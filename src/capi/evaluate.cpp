@@ -112,7 +112,8 @@ int linearize(const lsem_model* m, long n, States<const S> x, const S* mask, lse
     const StateView<const S> view = x.view(n, copy);
     *out = m->with_operators<S>([&]<class T>(const std::shared_ptr<const EmulatorOperators<T>>& operators) {
       lsem_lin::Typed<T> typed{operators, operators->template linearize<S>(n, view, {.mask = mask})};
-      return new lsem_lin{std::move(typed), std::is_same_v<S, double>, n, m->n_in(), m->n_out()};
+      lsem_lin lin{std::move(typed), std::is_same_v<S, double>, n, m->n_in(), m->n_out()};
+      return std::make_unique<lsem_lin>(std::move(lin)).release();
     });
   });
 }

@@ -23,7 +23,7 @@ std::string gpu_address(int index) { refuse(join("reading the PCI address of cud
 std::string gpu_uuid(int index) { refuse(join("reading the UUID of cuda:", index), kNoCuda); }
 Device current_gpu() { throw Error(Fault::usage, "using a GPU: " + why_no_gpu()); }
 CurrentGpu::CurrentGpu(Device) : before_(current_gpu().index) {}
-CurrentGpu::~CurrentGpu() = default;
+CurrentGpu::~CurrentGpu() {}
 
 Event::Event(Device device, Kind) { refuse("creating an event of " + name(device), "only GPUs have events"); }
 void Event::Destroy::operator()(void*) const {}

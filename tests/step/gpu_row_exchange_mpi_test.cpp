@@ -143,7 +143,7 @@ TEST_SUITE("step.gpu_row_exchange" * doctest::skip(gpu_count() == 0)) {
 
   TEST_CASE("tables of 5 MB are sent by rows between GPUs of several hosts, and as a whole on one host") {
     Communicator& comm = test_world().communicator();
-    const Speaker self = log::speaker();
+    const Speaker self = log::speaker();  // NOLINT(performance-unnecessary-copy-initialization): it changes
     for (const std::int64_t rows : {156'249, 156'250}) {  // of 32 bytes
       TwoTables model(rows - 90, 90, true);
       Gradients gradients(model.params());

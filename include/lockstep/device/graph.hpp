@@ -35,7 +35,7 @@ class Graph {
     void operator()(void* executable) const;
   };
   std::unique_ptr<void, Destroy> executable_;
-  std::uint64_t scratch_moves_ = 0;  ///< at the time of the capture
+  [[maybe_unused]] std::uint64_t scratch_moves_ = 0;  ///< at the time of the capture
   std::string why_;
 };
 
