@@ -51,7 +51,7 @@ EmulatorFormat format_of(const std::string& path) {
   const std::string ending = std::filesystem::path(path).extension().string();
   require_usage(!ending.empty(), "exporting to '", path,
                 "': the ending of its name says the format: .lsem, .onnx, .pt, .safetensors or .h5model");
-  return ending == ".pt" ? EmulatorFormat::torchscript : emulator_format(ending.substr(1));
+  return ending == ".pt" ? EmulatorFormat::torchscript : named<EmulatorFormat>(ending.substr(1), "model format");
 }
 
 template <class T>

@@ -44,6 +44,15 @@ class Entries {
                   "' is not ", std::is_integral_v<T> ? "an integer" : "a number", "; the file is damaged");
     value = *parsed;
   }
+  template <Named E>
+  void choice(const std::string& key, E& value) {
+    std::string stored = name(value);
+    text(key, stored);
+    const std::optional<E> parsed = named<E>(stored);
+    require_model(parsed.has_value(), source_, "entry ", key, " = '", stored, "' is not one of ", listed(choices<E>()),
+                  "; the file is damaged");
+    value = *parsed;
+  }
   /// Parsed entries bound what they describe.
   std::int64_t most() const { return parses_ ? std::ssize(values_) : kLargestExtent; }
   const std::string& source() const { return source_; }
@@ -69,7 +78,7 @@ void fields(Entries& io, EmulatorArch& arch, EmulatorMetadata& metadata) {
   io.number("n_out", arch.n_out);
   io.number("hidden", arch.hidden);
   io.number("layers", arch.layers);
-  io.text("activation", arch.activation);
+  io.choice("activation", arch.activation);
   io.number("conv_channels", arch.conv_channels);
   io.number("conv_kernel", arch.conv_kernel);
   require_extents(arch, io.source());

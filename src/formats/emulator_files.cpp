@@ -16,11 +16,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::pair<EmulatorFormat, const char*> kFormats[] = {{EmulatorFormat::h5model, "h5model"},
-                                                               {EmulatorFormat::lsem, "lsem"},
-                                                               {EmulatorFormat::onnx, "onnx"},
-                                                               {EmulatorFormat::torchscript, "torchscript"},
-                                                               {EmulatorFormat::safetensors, "safetensors"}};
 constexpr std::string_view kZipMagic = "PK\x03\x04";
 constexpr std::int64_t kSelfTestRows = 4;
 constexpr double kDoubleTolerance = 1e-9, kSingleTolerance = 1e-3;
@@ -72,20 +67,6 @@ void check_with(const Emulator& network, const EmulatorSelfTest& test, const std
 }
 
 }  // namespace
-
-const char* name(EmulatorFormat format) { return kFormats[static_cast<std::size_t>(format)].second; }
-
-EmulatorFormat emulator_format(const std::string& name) {
-  std::vector<std::string> names;
-  for (const auto& [format, known] : kFormats) {
-    if (name == known) return format;
-    names.emplace_back(known);
-  }
-  const std::string close = nearest(name, names);
-  throw Error(Fault::usage,
-              join("model format '", name, "' is unknown", close.empty() ? "" : "; did you mean '" + close + "'?",
-                   close.empty() ? "; choose h5model, lsem, onnx, torchscript or safetensors" : ""));
-}
 
 EmulatorSelfTest make_selftest(const Emulator& network) {
   const Moments& m = network.moments();

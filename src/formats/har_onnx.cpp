@@ -41,7 +41,7 @@ Value encode(OnnxGraph& graph, const HarArch& arch, Value x) {
                         graph.linear(u, path + "mha.value_dense"), arch.heads, arch.head_width);
     const Value middle = graph.node("Add", {x, graph.linear(attended, path + "mha.output_dense")});
     const Value inner = arch.pre_norm ? norm(middle, path + "mlp.layernorm") : middle;
-    const Value up = graph.activation(graph.linear(inner, path + "mlp.dense1"), "gelu");
+    const Value up = graph.activation(graph.linear(inner, path + "mlp.dense1"), ops::Activation::gelu);
     x = graph.node("Add", {middle, graph.linear(up, path + "mlp.dense2")});
     if (!arch.pre_norm) x = norm(x, path + "mlp.layernorm");
   }
@@ -54,7 +54,7 @@ Value pool(OnnxGraph& graph, const HarArch& arch, const Value& x) {
   if (arch.pool == HarArch::Pool::mean) {
     pooled = mean_over(graph, x, 1);
   } else {
-    const Value hidden = graph.activation(graph.linear(x, "pooling.attention.0"), "tanh");
+    const Value hidden = graph.activation(graph.linear(x, "pooling.attention.0"), ops::Activation::tanh);
     const Value weights =
         graph.node("Softmax", {graph.linear(hidden, "pooling.attention.2")}, {OnnxGraph::integer("axis", 1)});
     pooled = graph.node("MatMul", {graph.node("Transpose", {weights}, {OnnxGraph::list("perm", {0, 2, 1})}), x});
@@ -80,7 +80,8 @@ std::string har_onnx(const NamedArrays& file, const std::string& what) {
   std::size_t index = 0;
   for (; index < 4 * arch.hidden.size(); index += 4) {
     const Value inner = graph.linear(u, join("classifier.head.", index));
-    u = graph.activation(graph.layernorm(inner, join("classifier.head.", index + 1), arch.norm_eps), "gelu");
+    u = graph.activation(graph.layernorm(inner, join("classifier.head.", index + 1), arch.norm_eps),
+                         ops::Activation::gelu);
   }
   const Value logits = graph.linear(u, join("classifier.head.", index));
   if (arch.mode == Mode::independent) {

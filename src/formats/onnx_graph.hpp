@@ -8,6 +8,7 @@
 
 #include "lockstep/io/protobuf.hpp"
 #include "lockstep/nn/params.hpp"
+#include "lockstep/ops/activation.hpp"
 
 namespace lockstep {
 
@@ -43,8 +44,7 @@ class OnnxGraph {
   /// 1 is a matrix.
   void parameters(const ParamStore& params);
 
-  /// phi(a), named as in ops/activation.hpp. errors  data: opset 13 cannot express it
-  Value activation(const Value& a, std::string_view phi);
+  Value activation(const Value& a, ops::Activation phi);
   /// x W' + b with the parameters NAME.weight (out, in) and NAME.bias. shapes  x (..., in)
   Value linear(const Value& x, const std::string& name);
   /// Layer norm over the last axis, with NAME.weight and NAME.bias.

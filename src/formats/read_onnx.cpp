@@ -23,7 +23,7 @@ struct State {
   int parent = -1;
   Constant weight;           ///< linear: (out, in); conv: (C, 1, K)
   std::vector<double> bias;  ///< empty: zeros
-  std::string activation;
+  ops::Activation activation = ops::Activation::none;
 };
 
 /// An element-wise operation with a constant: `op` is one of + - * /.
@@ -111,7 +111,7 @@ class GraphReader {
     states_.push_back(std::move(state));
     return static_cast<int>(states_.size()) - 1;
   }
-  int add_active(int parent, const char* activation) {
+  int add_active(int parent, ops::Activation activation) {
     State state;
     state.kind = State::Kind::active;
     state.parent = parent;
@@ -120,12 +120,12 @@ class GraphReader {
   }
   /// The state that a form is, without steps.
   int state_of(const Node& node, const Form& form) {
-    if (form.kind == Form::Kind::sigmoid) return add_active(form.state, "sigmoid");
+    if (form.kind == Form::Kind::sigmoid) return add_active(form.state, ops::Activation::sigmoid);
     if (form.kind != Form::Kind::plain || !form.steps.empty())
       refuse(node, "its input is neither a layer nor an activation");
     return form.state;
   }
-  Form active(const Node& node, const char* activation) {
+  Form active(const Node& node, ops::Activation activation) {
     return {Form::Kind::plain, add_active(state_of(node, form(node, 0)), activation), {}};
   }
 
@@ -181,7 +181,7 @@ class GraphReader {
     const bool half = is_only(step, '*', 0.5);
     if (out.kind == Kind::erf && op == '+' && is_all(by->values, 1)) return {Kind::erf_plus_1, out.state, {}};
     if (out.kind == Kind::erf_plus_1 && half) return {Kind::cdf, out.state, {}};
-    if (out.kind == Kind::twice_gelu && half) return {Kind::plain, add_active(out.state, "gelu"), {}};
+    if (out.kind == Kind::twice_gelu && half) return {Kind::plain, add_active(out.state, ops::Activation::gelu), {}};
     if (out.kind == Kind::sigmoid) out = {Kind::plain, state_of(node, out), {}};
     if (out.kind != Kind::plain) refuse(node, "it changes a part of an activation");
     const State& state = states_[out.state];
@@ -205,8 +205,9 @@ class GraphReader {
     if (op == '*' && a.kind == Kind::plain && a.state == b.state) {
       if (a.steps.empty() && b.kind == Kind::erf_plus_1) return {Kind::twice_gelu, a.state, {}};
       if ((a.steps.empty() && b.kind == Kind::cdf) || (is_only(a.steps, '*', 0.5) && b.kind == Kind::erf_plus_1))
-        return {Kind::plain, add_active(a.state, "gelu"), {}};
-      if (a.steps.empty() && b.kind == Kind::sigmoid) return {Kind::plain, add_active(a.state, "silu"), {}};
+        return {Kind::plain, add_active(a.state, ops::Activation::gelu), {}};
+      if (a.steps.empty() && b.kind == Kind::sigmoid)
+        return {Kind::plain, add_active(a.state, ops::Activation::silu), {}};
     }
     refuse(node, "two values of the network");
   }
@@ -240,15 +241,16 @@ class GraphReader {
     if (op == "Sub") return element_wise(node, '-');
     if (op == "Mul") return element_wise(node, '*');
     if (op == "Div") return element_wise(node, '/');
-    if (op == "Relu") return active(node, "relu");
-    if (op == "Tanh") return active(node, "tanh");
-    if (op == "LeakyRelu" && std::abs(node.real("alpha", 0.01) - 0.01) < 1e-6) return active(node, "leakyrelu");
-    if (op == "Swish" && node.real("alpha", 1) == 1) return active(node, "silu");
-    if (op == "Elu" && node.real("alpha", 1) == 1) return active(node, "elu");
+    if (op == "Relu") return active(node, ops::Activation::relu);
+    if (op == "Tanh") return active(node, ops::Activation::tanh);
+    if (op == "LeakyRelu" && std::abs(node.real("alpha", 0.01) - 0.01) < 1e-6)
+      return active(node, ops::Activation::leaky_relu);
+    if (op == "Swish" && node.real("alpha", 1) == 1) return active(node, ops::Activation::silu);
+    if (op == "Elu" && node.real("alpha", 1) == 1) return active(node, ops::Activation::elu);
     if (op == "Gelu") {
       if (node.text("approximate", "none") != "none")
         refuse(node, "approximate = ", node.text("approximate", ""), " is another function than the network's gelu");
-      return active(node, "gelu");
+      return active(node, ops::Activation::gelu);
     }
     if (op == "Sigmoid") return {Form::Kind::sigmoid, state_of(node, form(node, 0)), {}};
     if (op == "Erf") {
@@ -366,11 +368,11 @@ class GraphReader {
     std::vector<const State*> linears;  // last layer first
     const State* front = nullptr;
     EmulatorArch arch;
-    arch.activation.clear();
+    arch.activation = ops::Activation::none;
     const auto activate = [&](int i) {
       ask(at(i).kind == Kind::active, "two linear layers without an activation between them");
-      if (arch.activation.empty()) arch.activation = at(i).activation;
-      ask(arch.activation == at(i).activation, "activations ", arch.activation, " and ", at(i).activation);
+      if (arch.activation == ops::Activation::none) arch.activation = at(i).activation;
+      ask(arch.activation == at(i).activation, "activations ", name(arch.activation), " and ", name(at(i).activation));
       return at(i).parent;
     };
     for (int i = output.state; at(i).kind != Kind::input;) {

@@ -62,7 +62,7 @@ std::string sasrec_onnx(const NamedArrays& file, const std::string& what) {
     };
     const auto feed_forward = [&](const Value& v) {
       const std::string layer = join("forward_layers.", b, ".conv");
-      return graph.linear(graph.activation(graph.linear(v, layer + "1"), "relu"), layer + "2");
+      return graph.linear(graph.activation(graph.linear(v, layer + "1"), ops::Activation::relu), layer + "2");
     };
     if (arch.norm == Norm::pre) {
       const Value z = norm1(x);

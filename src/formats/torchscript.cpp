@@ -23,33 +23,40 @@ struct ActivationText {
   std::string value, slope;
 };
 
-ActivationText activation_text(const std::string& name, const std::string& a, const std::string& h) {
+ActivationText activation_text(ops::Activation phi, const std::string& a, const std::string& h) {
   const auto mul = [](const std::string& x, const std::string& y) { return "torch.mul(" + x + ", " + y + ")"; };
   const auto one_minus = [](const std::string& x) { return "torch.add(torch.neg(" + x + "), 1.)"; };
   // 1 where a > 0, else 0; NaN where a is not finite, so that jac_physical sets that node's Jacobian to zero.
   const std::string positive = "torch.add(torch.type_as(torch.gt(" + a + ", 0.), " + a + "), " + mul(a, "0.") + ")";
-  if (name == "gelu") {
-    const std::string cdf = mul("torch.add(torch.erf(" + mul(a, "0.70710678118654752") + "), 1.)", "0.5");
-    const std::string density = mul("torch.exp(" + mul(mul(a, a), "-0.5") + ")", "0.39894228040143268");
-    return {"torch.gelu(" + a + ")", "torch.add(" + cdf + ", " + mul(a, density) + ")"};
+  using enum ops::Activation;
+  switch (phi) {
+    case none:
+      return {a, "torch.ones_like(" + a + ")"};
+    case gelu: {
+      const std::string cdf = mul("torch.add(torch.erf(" + mul(a, "0.70710678118654752") + "), 1.)", "0.5");
+      const std::string density = mul("torch.exp(" + mul(mul(a, a), "-0.5") + ")", "0.39894228040143268");
+      return {"torch.gelu(" + a + ")", "torch.add(" + cdf + ", " + mul(a, density) + ")"};
+    }
+    case relu:
+      return {"torch.relu(" + a + ")", positive};
+    case tanh:
+      return {"torch.tanh(" + a + ")", one_minus(mul(h, h))};
+    case sigmoid:
+      return {"torch.sigmoid(" + a + ")", mul(h, one_minus(h))};
+    case leaky_relu:
+      return {"torch.leaky_relu(" + a + ", 0.01)",
+              "torch.add(" + positive + ", " + mul(one_minus(positive), "0.01") + ")"};
+    case elu: {
+      // The clamp prevents overflow where a > 0; there the result is unused.
+      const std::string tail = "torch.exp(torch.clamp_max(" + a + ", 0.))";
+      return {"torch.elu(" + a + ", 1.)", "torch.add(" + positive + ", " + mul(one_minus(positive), tail) + ")"};
+    }
+    case silu: {
+      const std::string s = "torch.sigmoid(" + a + ")";
+      return {"torch.silu(" + a + ")", mul(s, "torch.add(" + mul(a, one_minus(s)) + ", 1.)")};
+    }
   }
-  if (name == "relu") return {"torch.relu(" + a + ")", positive};
-  if (name == "tanh") return {"torch.tanh(" + a + ")", one_minus(mul(h, h))};
-  if (name == "sigmoid") return {"torch.sigmoid(" + a + ")", mul(h, one_minus(h))};
-  if (name == "leakyrelu")
-    return {"torch.leaky_relu(" + a + ", 0.01)",
-            "torch.add(" + positive + ", " + mul(one_minus(positive), "0.01") + ")"};
-  if (name == "elu") {
-    // The clamp prevents overflow where a > 0; there the result is unused.
-    const std::string tail = "torch.exp(torch.clamp_max(" + a + ", 0.))";
-    return {"torch.elu(" + a + ", 1.)", "torch.add(" + positive + ", " + mul(one_minus(positive), tail) + ")"};
-  }
-  if (name == "silu") {
-    const std::string s = "torch.sigmoid(" + a + ")";
-    return {"torch.silu(" + a + ")", mul(s, "torch.add(" + mul(a, one_minus(s)) + ", 1.)")};
-  }
-  throw Error(Fault::data,
-              join("writing a TorchScript archive: it cannot hold the activation '", name, "'; choose another format"));
+  return {};
 }
 
 enum class Slopes { left_out, kept };
@@ -61,7 +68,6 @@ enum class Slopes { left_out, kept };
 ///   jac_physical(inputs, mask_var)   dy/dx (n, n_out, n_in); 0 where the mask is 0 or an entry is not finite
 ///   jac_physical(inputs, mask_var, row_indices, col_indices)   only these (output, input) entries, (n, pairs)
 /// The Jacobian is in closed form, in reverse mode if n_out <= n_in, else in forward mode, so it needs no autograd.
-/// errors  data: an activation that TorchScript code cannot express
 class Code {
  public:
   Code(const EmulatorArch& arch, const EmulatorMask& mask) : arch_(arch), mask_(mask) {}

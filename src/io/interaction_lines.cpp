@@ -28,11 +28,6 @@ std::string iso_of_digits(std::string_view digits) {
 }
 }  // namespace
 
-const char* name(Separator separator) {
-  constexpr const char* kNames[] = {"'::'", "tabs", "commas", "semicolons", "bars", "blanks"};
-  return kNames[static_cast<std::size_t>(separator)];
-}
-
 Separator separator_of(std::string_view line) {
   if (line.find('\t') != std::string_view::npos) return Separator::tab;
   if (line.find("::") != std::string_view::npos) return Separator::double_colon;

@@ -62,13 +62,6 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
   gpu::put_partial(partials, mine);
 }
 
-struct Named {
-  Regression loss;
-  const char* name;
-};
-constexpr std::array<Named, 3> kNames = {
-    {{Regression::mse, "mse"}, {Regression::mae, "mae"}, {Regression::huber, "huber"}}};
-
 /// Independent partial sums, so that an addition need not wait for the one before.
 constexpr std::int64_t kSums = 8;
 
@@ -97,21 +90,6 @@ void store(const Tensor& loss, double sum) {
   visit_float(loss.dtype(), [&]<class T>() { *loss.data<T>() = static_cast<T>(sum); });
 }
 }  // namespace
-
-const char* name(Regression loss) {
-  for (const Named& n : kNames)
-    if (n.loss == loss) return n.name;
-  return "?";
-}
-
-Regression parse_regression(std::string_view text) {
-  std::string known;
-  for (const Named& n : kNames) {
-    if (text == n.name) return n.loss;
-    known += join(known.empty() ? "" : ", ", n.name);
-  }
-  throw Error(Fault::usage, join("loss '", text, "': unknown; choose one of ", known));
-}
 
 void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const Tensor& y, const Tensor& target,
                      Regression kind, const Tensor& weights) {

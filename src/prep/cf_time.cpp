@@ -143,11 +143,6 @@ std::optional<Calendar> parse_calendar(std::string_view name) {
   return {};
 }
 
-const char* calendar_name(Calendar calendar) {
-  constexpr std::array kNames = {"standard", "proleptic_gregorian", "julian", "noleap", "all_leap", "360_day"};
-  return kNames[static_cast<std::size_t>(calendar)];
-}
-
 bool comparable(Calendar a, Calendar b) {
   const auto real = [](Calendar c) { return c == Calendar::standard || c == Calendar::proleptic; };
   return a == b || (real(a) && real(b));

@@ -98,9 +98,9 @@ Isa fastest_of_all(World& world, Isa last) {
   const Isa chosen = ops::fastest(isas, rates);
   std::string list;
   for (std::size_t i = 0; i < isas.size(); ++i)
-    list += join(i > 0 ? ", " : "", ops::name(isas[i]), " ", std::llround(rates[i] / 1e9));
+    list += join(i > 0 ? ", " : "", name(isas[i]), " ", std::llround(rates[i] / 1e9));
   log::info("matrix products on the slowest rank, GFLOP/s per thread: ", list, "; all ranks compute with ",
-            ops::name(chosen), " (option run.isa)");
+            name(chosen), " (option run.isa)");
   return chosen;
 }
 
@@ -119,8 +119,8 @@ void choose_isa(World& world, const std::string& wanted, const std::string& befo
     std::string names;
     bool found = false;
     for (const Isa isa : mine) {
-      names += join(names.empty() ? "" : ", ", ops::name(isa));
-      if (wanted == "auto" ? isa > least || ops::record_name(isa) != before : ops::name(isa) != wanted) continue;
+      names += join(names.empty() ? "" : ", ", name(isa));
+      if (wanted == "auto" ? isa > least || ops::record_name(isa) != before : name(isa) != wanted) continue;
       found = true;
       chosen = isa;
     }
@@ -135,7 +135,7 @@ void choose_isa(World& world, const std::string& wanted, const std::string& befo
         comm.all_reduced(std::int64_t{weakest ? world.rank() : world.size()}, ReduceOp::min, "instruction sets");
     const std::string host = comm.broadcast_text(world.host(), static_cast<int>(rank), "host name");
     log::info("the ranks' processors differ: that of rank ", rank, " (", host, ") has no better instruction set than ",
-              ops::name(least), ", others have ", ops::name(most), "; all ranks compute with ", ops::name(chosen));
+              name(least), ", others have ", name(most), "; all ranks compute with ", name(chosen));
   }
   if (!before.empty() && before != ops::record_name(chosen)) {
     const bool here = std::any_of(mine.begin(), mine.end(), [&](Isa isa) { return ops::record_name(isa) == before; });

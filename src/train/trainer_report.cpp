@@ -54,8 +54,8 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
                           : is_half(c.storage())    ? join(" (auto: ", c.model_kind, " is published with it)")
                                                     : " (auto)";
   const std::string device =
-      join(name(place), " (", place.is_cuda() ? describe_gpu(place.index) : ops::name(ops::active_isa()),
-           "), precision ", c.precision(), why, ", gradients by ", of_program.backend,
+      join(name(place), " (", place.is_cuda() ? describe_gpu(place.index) : name(ops::active_isa()), "), precision ",
+           c.precision(), why, ", gradients by ", of_program.backend,
            c.dist.compress == "none" ? "" : " as " + c.dist.compress,
            c.threads_are_ranks()     ? ", dp: one process, a thread for each GPU"
            : c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas")

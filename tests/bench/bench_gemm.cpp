@@ -35,7 +35,7 @@ void run(int threads, double seconds, DType dtype) {
   const bench::Clock clock = threads == 1 ? bench::Clock::processor : bench::Clock::wall;
   omp_set_num_threads(threads);
   const double peak = ops::measure_fma_peak(dtype, threads, 0.4);
-  std::printf("%s %s, %d thread%s, FMA peak %.1f GFLOP/s\n", ops::name(ops::active_isa()), name(dtype), threads,
+  std::printf("%s %s, %d thread%s, FMA peak %.1f GFLOP/s\n", name(ops::active_isa()), name(dtype), threads,
               threads > 1 ? "s" : "", peak / 1e9);
   std::printf("%-16s %6s %5s %5s   %21s %21s %21s %21s\n", "layer", "M", "N", "K", "nt GFLOP/s (peak)",
               "nn GFLOP/s (peak)", "tn GFLOP/s (peak)", "linear+gelu fwd (us)");
@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
   bool f64 = false;
   std::string isa;
   std::vector<std::string> isas;
-  for (const ops::Isa each : ops::available_isas()) isas.emplace_back(ops::name(each));
+  for (const ops::Isa each : ops::available_isas()) isas.emplace_back(name(each));
   Options options("bench_gemm", "Share of the measured FMA peak that the matrix products reach");
   options.add("threads", &threads, 1, positive, "threads");
   options.add("seconds", &seconds, 0.3, positive, "time of each measurement");
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
   options.add("f64", &f64, false, "double precision");
   return bench::run(options, argc, argv, [&] {
     for (const ops::Isa each : ops::available_isas())
-      if (isa == ops::name(each)) ops::use_isa(each);
+      if (isa == name(each)) ops::use_isa(each);
     run(threads, seconds, f64 ? DType::f64 : DType::f32);
   });
 }

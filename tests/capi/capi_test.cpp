@@ -263,8 +263,9 @@ TEST_SUITE("capi.emulator") {
         CAPTURE(n);
         constexpr long kIn = 4, kOut = 3, kMasked = 1, kMissing = 2, kInactive = 3;
         const Moments moments = {{1, 2, 3, 4}, {0.5, 2, 20, 3}, {10, 20, 30}, {3, 0.3, 30}};
-        const Emulator network({.n_in = kIn, .n_out = kOut, .hidden = hidden, .layers = 1, .activation = "tanh"},
-                               moments, DType::f64, 1, BiasInit::torch);
+        const Emulator network(
+            {.n_in = kIn, .n_out = kOut, .hidden = hidden, .layers = 1, .activation = ops::Activation::tanh}, moments,
+            DType::f64, 1, BiasInit::torch);
         EmulatorVariables v;
         v.input_names = {"a", "b", "c", "d"}, v.output_names = {"o", "p", "q"};
         v.input_cf = v.input_units = std::vector<std::string>(kIn), v.input_level.resize(kIn);

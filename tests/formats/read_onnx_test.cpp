@@ -1,6 +1,7 @@
 #include "formats/files.hpp"
 #include "formats/onnx_graph.hpp"
 #include "lockstep/io/file_kind.hpp"
+#include "ops/activations.hpp"
 #include "support/golden_emulator.hpp"
 #include "support/test.hpp"
 
@@ -45,8 +46,8 @@ std::string elsewhere(const char* name, const std::vector<std::int64_t>& shape,
 
 TEST_SUITE("formats.read_onnx") {
   TEST_CASE("the forms in which other programs write a network are understood") {
-    for (const char* phi : {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"}) {
-      CAPTURE(phi);
+    for (const ops::Activation phi : kSlopes) {
+      CAPTURE(name(phi));
       Net net;
       net.graph.constant("scale", {2}, {4, 0.5});
       net.graph.constant("shift", {2}, {1, -1});
@@ -123,8 +124,8 @@ TEST_SUITE("formats.read_onnx") {
       const std::string h = n.graph.node("Gelu", {n.product("input", "w0")}, attributes);
       return n.finish(n.product(n.graph.node("Gelu", {n.product(h, "w1")}, attributes), "w2"));
     };
-    CHECK(read_model(net({})).network.arch().activation == "gelu");
-    CHECK(read_model(net({text("approximate", "none")})).network.arch().activation == "gelu");
+    CHECK(read_model(net({})).network.arch().activation == ops::Activation::gelu);
+    CHECK(read_model(net({text("approximate", "none")})).network.arch().activation == ops::Activation::gelu);
     CHECK(contains(model_refusal(net({text("approximate", "tanh")})), "node 'Gelu_1' (Gelu): approximate = tanh is"));
   }
 

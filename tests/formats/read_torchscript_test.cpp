@@ -29,7 +29,7 @@ TEST_SUITE("formats.read_torchscript") {
       CAPTURE(kind);
       const TrainedEmulator found = read_emulator(fs::path(golden_path(std::string("emulator_") + kind + ".ts")));
       const EmulatorArch& arch = found.network.arch();
-      CHECK(arch.activation == "gelu");
+      CHECK(arch.activation == ops::Activation::gelu);
       CHECK(arch.layers == 2);
       CHECK(arch.hidden == 4);
       CHECK(arch.n_in == 3);

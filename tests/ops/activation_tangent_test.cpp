@@ -12,7 +12,7 @@ using ops::Activation;
 TEST_SUITE("ops.activation_tangent") {
   TEST_CASE("definition, gradients, bits and devices: t_kj = s_kj f'(a_j)") {
     for (const Activation f : kActivations) {
-      CAPTURE(std::string(ops::name(f)));
+      CAPTURE(std::string(name(f)));
       const auto run = [&](Place& p, Int n, Int directions) {
         const Shape one{n}, all{directions, n};
         const Tensor a = p.in("a", one), s = p.in("s", all), dt = p.in("dt", all);
@@ -41,7 +41,7 @@ TEST_SUITE("ops.activation_tangent") {
 
   EVERY_ISA_TEST_CASE("gradient of the record agrees with finite differences; slopes vanish in the tails") {
     for (const Activation f : kActivations) {
-      CAPTURE(std::string(ops::name(f)));
+      CAPTURE(std::string(name(f)));
       CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return activation_tangent(t, v[0], v[1], f); },
                       {{21, 5}, {7, 5}}) < 1e-7);
       double far[] = {-3e4, -50, 50, 3e4}, y[4], d[4], first[4], second[4];

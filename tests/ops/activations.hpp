@@ -1,4 +1,6 @@
 #pragma once
+#include <span>
+
 #include "lockstep/ops/activation.hpp"
 #include "support/test.hpp"
 
@@ -7,6 +9,8 @@ namespace lockstep::test {
 inline constexpr ops::Activation kActivations[] = {
     ops::Activation::none,    ops::Activation::gelu,       ops::Activation::relu, ops::Activation::tanh,
     ops::Activation::sigmoid, ops::Activation::leaky_relu, ops::Activation::elu,  ops::Activation::silu};
+/// Those of hidden layers.
+inline constexpr std::span kSlopes = std::span(kActivations).subspan<1>();
 
 /// Value and derivative by definition, in extended precision.
 inline std::pair<double, double> exact(ops::Activation activation, double x) {

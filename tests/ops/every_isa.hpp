@@ -8,7 +8,7 @@ namespace lockstep::test {
 void for_every_isa(const auto& f) {
   const ops::Isa before = ops::active_isa();
   for (const ops::Isa isa : ops::available_isas()) {
-    CAPTURE(std::string(ops::name(isa)));
+    CAPTURE(std::string(name(isa)));
     ops::use_isa(isa);
     f();
   }

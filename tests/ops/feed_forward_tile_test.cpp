@@ -75,7 +75,7 @@ void agrees_with_reference(double tolerance) {
   const ops::FeedForwardTile<T>& tile = ops::feed_forward_tile<T>();
   const std::int64_t nodes = tile.nodes, hidden = 6 + 11 + 5;
   for (const Activation activation : kActivations) {
-    CAPTURE(std::string(ops::name(activation)));
+    CAPTURE(std::string(name(activation)));
     const Small<T> s(activation);
     REQUIRE(s.net.hidden_rows() == hidden);
     REQUIRE(s.net.widest() == 11);
@@ -236,7 +236,7 @@ TEST_SUITE("ops.feed_forward_tile") {
          {std::vector<std::int64_t>{7, 37, 90, 5}, {1, 3, 17, 1}, {2, 1, 2, 2}})
       for (const int group : {1, 2, 4})
         for (const Activation activation : kActivations) {
-          CAPTURE(std::string(ops::name(activation)));
+          CAPTURE(std::string(name(activation)));
           CAPTURE(group);
           CAPTURE(sizes[1]);
           CHECK(differing_bits<float>(activation, group, sizes) == 0);

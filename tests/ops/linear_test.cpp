@@ -15,7 +15,7 @@ TEST_SUITE("ops.linear") {
          {Activation::none, Activation::gelu, Activation::relu, Activation::tanh, Activation::silu})
       for (const bool whole : {true, false}) {
         if (!whole && f != Activation::none && f != Activation::gelu) continue;
-        CAPTURE(std::string(ops::name(f)));
+        CAPTURE(std::string(name(f)));
         CAPTURE(whole);
         const auto run = [&](Place& p, Int m, Int n, Int k) {
           const Tensor x = p.in("x", {m, k}), w = p.weight("w", {n, k}), b = whole ? p.weight("b", {n}) : Tensor{};

@@ -32,7 +32,7 @@ TrainedEmulator golden_emulator(const std::string& name, DType dtype) {
   arch.n_out = file.int_attribute("/", "outputs");
   arch.hidden = file.int_attribute("/", "hidden");
   arch.layers = file.int_attribute("/", "layers");
-  arch.activation = file.text_attribute("/", "activation");
+  arch.activation = named<ops::Activation>(file.text_attribute("/", "activation"), "activation");
   arch.conv_channels = file.int_attribute("/", "conv_channels");
   arch.conv_kernel = file.int_attribute("/", "conv_kernel");
   TrainedEmulator out{Emulator(arch, read_moments(file, "/norm", arch.n_in, arch.n_out), dtype), {}};

@@ -97,7 +97,7 @@ class Check {
       for (const DType dtype : {DType::f32, DType::f64}) {
         std::string text;
         for (const Int size : sizes) text += join(text.empty() ? "" : ", ", size);
-        where_ = join("(", text, ") ", name(dtype), " ", ops::name(isa), ": ");
+        where_ = join("(", text, ") ", name(dtype), " ", name(isa), ": ");
         guarded([&] { one_dtype(sizes, dtype); });
       }
     }

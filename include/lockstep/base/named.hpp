@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "lockstep/base/error.hpp"
+
 namespace lockstep {
 
 /// An enumeration whose values 0, 1, ... have names, the same in options, files and messages. Beside it:
@@ -34,6 +36,16 @@ template <Named E>
 std::vector<std::string> choices() {
   constexpr auto kNames = names_of(E{});
   return {kNames.begin(), kNames.end()};
+}
+/// The value with this name.
+///
+/// errors   Error (usage): "activation 'swish': unknown; choose one of none, gelu, relu"
+template <Named E>
+E named(std::string_view text, const char* what) {
+  if (const std::optional<E> value = named<E>(text)) return *value;
+  std::string known;
+  for (const char* each : names_of(E{})) known += join(known.empty() ? "" : ", ", each);
+  throw Error(Fault::usage, join(what, " '", text, "': unknown; choose one of ", known));
 }
 
 }  // namespace lockstep

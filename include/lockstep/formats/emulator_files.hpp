@@ -36,9 +36,7 @@ enum class EmulatorFormat : std::uint8_t {
   torchscript,  ///< archive for torch::jit::load with predict, forward and jac_physical; write-only
   safetensors,  ///< named tensors, with the description in the metadata; readable
 };
-const char* name(EmulatorFormat format);
-/// errors  usage: an unknown name; the message suggests the nearest one
-EmulatorFormat emulator_format(const std::string& name);
+constexpr auto names_of(EmulatorFormat) { return std::array{"h5model", "lsem", "onnx", "torchscript", "safetensors"}; }
 
 /// Which weights of a training checkpoint to read.
 enum class EmulatorWeights : std::uint8_t {

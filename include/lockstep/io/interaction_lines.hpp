@@ -1,18 +1,19 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lockstep/base/date_time.hpp"
+#include "lockstep/base/named.hpp"
 
 namespace lockstep {
 
 /// What separates fields. Blanks: one or more spaces or tabs, also at both ends of the line. Comma, semicolon and bar:
 /// as split_csv().
 enum class Separator : std::uint8_t { double_colon, tab, comma, semicolon, bar, blanks };
-/// "commas".
-const char* name(Separator separator);
+constexpr auto names_of(Separator) { return std::array{"'::'", "tabs", "commas", "semicolons", "bars", "blanks"}; }
 /// The separator of a line: tabs before `::` before the most frequent of comma, semicolon and bar before blanks.
 Separator separator_of(std::string_view line);
 /// Splits a line into `fields`, whose strings are reused. Returns false as split_csv() does.

@@ -1,6 +1,7 @@
 #pragma once
-#include <string_view>
+#include <array>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep::ops {
@@ -10,14 +11,10 @@ namespace lockstep::ops {
 ///   none a · gelu a/2 (1 + erf(a/sqrt 2)) · relu max(a, 0), derivative 0 at 0 · tanh · sigmoid 1/(1 + exp -a) ·
 ///   leaky_relu max(a, a/100), derivative 1/100 at 0 · elu a if a > 0, else exp(a) - 1 · silu a sigmoid(a)
 enum class Activation { none, gelu, relu, tanh, sigmoid, leaky_relu, elu, silu };
-
-/// The name used in configurations and model files: "gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu" or
-/// "none".
-const char* name(Activation activation);
-/// The inverse of name().
-///
-/// errors   Error (usage) that lists the names if `name` is unknown
-Activation parse_activation(std::string_view name);
+/// As in configurations and model files.
+constexpr auto names_of(Activation) {
+  return std::array{"none", "gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"};
+}
 
 /// Applies an activation to each element and stores its derivative for the backward.
 ///

@@ -1,14 +1,17 @@
 #pragma once
+#include <array>
 #include <string>
 #include <vector>
+
+#include "lockstep/base/named.hpp"
 
 namespace lockstep::ops {
 
 /// Instruction sets that the CPU kernels are compiled for: generic and, on x86-64, avx2 and avx512, on AArch64 asimd.
 /// One is chosen at run time. Results may differ between them in the last digits.
 enum class Isa { generic, avx2, avx512, asimd };
+constexpr auto names_of(Isa) { return std::array{"generic", "avx2", "avx512", "asimd"}; }
 
-const char* name(Isa isa);
 /// The set as checkpoints record it: name(), and for generic kernels the architecture unless that is x86-64, because
 /// kernels of different architectures are not promised to give the same bits.
 std::string record_name(Isa isa);

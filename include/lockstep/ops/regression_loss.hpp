@@ -1,7 +1,8 @@
 #pragma once
+#include <array>
 #include <span>
-#include <string_view>
 
+#include "lockstep/base/named.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep::ops {
@@ -9,12 +10,7 @@ namespace lockstep::ops {
 /// The loss of one element. With d = y - target: mse d^2 · mae |d|, derivative 0 at 0 · huber d^2/2 if |d| < 1, else
 /// |d| - 1/2
 enum class Regression { mse, mae, huber };
-
-const char* name(Regression loss);
-/// The inverse of name(): "mse", "mae" or "huber".
-///
-/// errors   Error (usage) that lists the names if `name` is unknown
-Regression parse_regression(std::string_view name);
+constexpr auto names_of(Regression) { return std::array{"mse", "mae", "huber"}; }
 
 /// A regression loss summed over all elements, and its gradient, in one pass. Each row counts with its weight.
 ///

@@ -1,19 +1,24 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/named.hpp"
+
 namespace lockstep::prep {
 
 /// The calendars of the CF conventions. `standard` is Gregorian from 1582-10-15 on and Julian before.
 enum class Calendar : std::uint8_t { standard, proleptic, julian, noleap, all_leap, days_360 };
+/// Those of the conventions.
+constexpr auto names_of(Calendar) {
+  return std::array{"standard", "proleptic_gregorian", "julian", "noleap", "all_leap", "360_day"};
+}
 
 /// Any spelling of the conventions; "" is the standard calendar. nullopt for other texts, such as `none`.
 /// source  CF conventions 1.11, section 4.4.1
 std::optional<Calendar> parse_calendar(std::string_view name);
-/// The name of the conventions.
-const char* calendar_name(Calendar calendar);
 
 /// Whether seconds since 1970 of both mean the same: those of the standard and the proleptic calendar do.
 bool comparable(Calendar a, Calendar b);

@@ -241,7 +241,7 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
         result = bench_operator(world, bench, *emulator, job == "jacobian", t);
       }
       const double peak = peak_flops(world, job == "train" ? model->params().dtype() : DType::f32, t);
-      result["isa"] = ops::name(ops::active_isa());
+      result["isa"] = name(ops::active_isa());
       result["fma_peak_flops"] = peak;
       if (result["flops_per_sample"] > 0)
         result["fma_peak_share"] =

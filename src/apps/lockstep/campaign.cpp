@@ -138,7 +138,7 @@ TrainingEnd train(World& group, const Options& options, const RunConfig& config,
 /// Gives a training the threads, the instruction set and the GPUs that its group has among all ranks.
 void share_devices(World& world, World& group, RunConfig& config) {
   config.run.threads = prepare_cpu(world, config);
-  config.run.isa = ops::name(ops::active_isa());
+  config.run.isa = name(ops::active_isa());
   if (config.run.device != "cuda" || config.threads_are_ranks()) return;
   const int gpu = choose_device(world, "cuda", config.dist.gpu_ids).index;
   config.dist.gpu_ids = group.node_communicator().all_gather_text(std::to_string(gpu), "GPUs of the group");

@@ -29,7 +29,7 @@ Json model_facts(const std::filesystem::path& path) {
           {"whole", true},
           {"hidden", arch.hidden},
           {"layers", arch.layers},
-          {"activation", arch.activation},
+          {"activation", name(arch.activation)},
           {"parameters", arch.parameters()},
           {"type", name(emulator.network.dtype())},
           {"inputs", columns_of(variables.input_names, variables.input_units)},

@@ -95,7 +95,7 @@ void export_emulator(const ExportArguments& a, const Options& options) {
     mask.max = a.domain[1];
   }
   add_provenance(emulator.metadata, a.checkpoint);
-  const EmulatorFormat format = emulator_format(chosen_format(a, "lsem", options));
+  const EmulatorFormat format = named<EmulatorFormat>(chosen_format(a, "lsem", options), "model format");
   write_emulator(a.output, format, emulator.network, emulator.metadata);
   const EmulatorArch& arch = emulator.network.arch();
   std::cout << "wrote " << a.output << ": " << name(format) << ", " << arch.n_in << " inputs, " << arch.n_out

@@ -49,7 +49,7 @@ Json machine(World& world) {
                      {"pid", ::getpid()},
                      {"cores", usable_cores()},
                      {"processor", processor()},
-                     {"isa", ops::name(ops::available_isas().back())},
+                     {"isa", name(ops::available_isas().back())},
                      {"memory_bytes", memory_limit().bytes},
                      {"gpus", gpus()},
                      {"OMP_NUM_THREADS", threads == nullptr ? Json() : Json(threads)}};
@@ -59,7 +59,7 @@ Json machine(World& world) {
   const BuildInfo& build = build_info();
   choose_isa(world, "auto");
   Json isas = Json::array();
-  for (const ops::Isa isa : ops::available_isas()) isas.push_back(ops::name(isa));
+  for (const ops::Isa isa : ops::available_isas()) isas.push_back(name(isa));
   return {{"build",
            {{"version", build.version},
             {"git", build.git},
@@ -70,7 +70,7 @@ Json machine(World& world) {
             {"boost", build.boost},
             {"cuda", built_with_cuda()}}},
           {"mpi", world.mpi_description()},
-          {"isa", ops::name(ops::active_isa())},
+          {"isa", name(ops::active_isa())},
           {"devices", {{"cpu", isas}, {"cuda", gpus()}}},
           {"ranks", ranks}};
 }

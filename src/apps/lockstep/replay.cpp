@@ -87,9 +87,9 @@ void apply_chain(ReplayArguments& a, const Options& options, const ProofChain& c
   if (same == sets.end()) {
     list += join("\n  instruction set: this processor lacks that of the chain, ", run.isa);
   } else if (asked("run.isa")) {
-    list += differs("instruction set", c.run.isa, std::string(ops::name(*same)));
+    list += differs("instruction set", c.run.isa, std::string(name(*same)));
   } else {
-    c.run.isa = ops::name(*same);
+    c.run.isa = name(*same);
   }
   require_usage(list.empty() || a.anyway, "proof chain '", source, "' was recorded under other conditions:", list,
                 "\nreplay under the same conditions, or compare nevertheless with --anyway");

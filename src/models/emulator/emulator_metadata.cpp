@@ -10,7 +10,7 @@ void save_emulator_metadata(H5File& file, const EmulatorArch& arch, const Moment
   file.set_attribute("/", "n_out", arch.n_out);
   file.set_attribute("/", "hidden", arch.hidden);
   file.set_attribute("/", "layers", arch.layers);
-  file.set_attribute("/", "activation", arch.activation);
+  file.set_attribute("/", "activation", name(arch.activation));
   file.set_attribute("/", "conv_channels", arch.conv_channels);
   file.set_attribute("/", "conv_kernel", arch.conv_kernel);
   write_moments(file, "/norm", moments);
@@ -40,10 +40,10 @@ EmulatorDescription read_emulator_metadata(const H5File& file) {
   d.arch.n_out = file.int_attribute("/", "n_out");
   d.arch.hidden = file.int_attribute("/", "hidden");
   d.arch.layers = file.int_attribute("/", "layers");
-  d.arch.activation = file.text_attribute("/", "activation");
   d.arch.conv_channels = file.int_attribute("/", "conv_channels");
   d.arch.conv_kernel = file.int_attribute("/", "conv_kernel");
   try {
+    d.arch.activation = named<ops::Activation>(file.text_attribute("/", "activation"), "activation");
     d.arch.check(Fault::data);
   } catch (const Error& error) {
     throw Error(Fault::data, join(reading, ": ", error.what()));

@@ -27,7 +27,7 @@ TileNetwork<T>::TileNetwork(const Emulator& emulator) {
   net.count = arch.layers + 1;
   net.layer = layers.data();
   if (arch.conv_channels > 0) net.conv = view(emulator.conv_weight(), emulator.conv_bias());
-  net.activation = ops::parse_activation(arch.activation);
+  net.activation = arch.activation;
 }
 template struct TileNetwork<float>;
 template struct TileNetwork<double>;

@@ -43,35 +43,7 @@ struct Apply {
     if (derivative != nullptr) gpu::store(derivative + i, slope);
   }
 };
-
-struct Named {
-  Activation activation;
-  const char* name;
-};
-constexpr std::array<Named, 8> kNames = {{{Activation::none, "none"},
-                                          {Activation::gelu, "gelu"},
-                                          {Activation::relu, "relu"},
-                                          {Activation::tanh, "tanh"},
-                                          {Activation::sigmoid, "sigmoid"},
-                                          {Activation::leaky_relu, "leakyrelu"},
-                                          {Activation::elu, "elu"},
-                                          {Activation::silu, "silu"}}};
 }  // namespace
-
-const char* name(Activation activation) {
-  for (const Named& n : kNames)
-    if (n.activation == activation) return n.name;
-  return "?";
-}
-
-Activation parse_activation(std::string_view text) {
-  std::string known;
-  for (const Named& n : kNames) {
-    if (text == n.name) return n.activation;
-    known += join(known.empty() ? "" : ", ", n.name);
-  }
-  throw Error(Fault::usage, join("activation '", text, "': unknown; choose one of ", known));
-}
 
 void activation_forward(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& x,
                         Activation activation) {

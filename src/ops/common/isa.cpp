@@ -7,20 +7,6 @@
 
 namespace lockstep::ops {
 
-const char* name(Isa isa) {
-  switch (isa) {
-    case Isa::generic:
-      return "generic";
-    case Isa::avx2:
-      return "avx2";
-    case Isa::avx512:
-      return "avx512";
-    case Isa::asimd:
-      return "asimd";
-  }
-  return "?";
-}
-
 std::string record_name(Isa isa) {
 #if defined(__aarch64__)
   if (isa == Isa::generic) return "generic of aarch64";

@@ -57,10 +57,10 @@ void add_times(Candidates& out, const Times& times, const std::filesystem::path&
   }
   const bool first = out.time_axes.empty();
   require_data(first || comparable(out.calendar, times.calendar), "reading '", file.string(),
-               "': its times count in the calendar ", calendar_name(times.calendar),
-               ", those of the files before it in ", calendar_name(out.calendar), "; prepare files of one calendar");
+               "': its times count in the calendar ", name(times.calendar), ", those of the files before it in ",
+               name(out.calendar), "; prepare files of one calendar");
   if (first) out.calendar = times.calendar;
-  const std::string axis = join(times.variable, ", ", times.units, ", calendar ", calendar_name(times.calendar));
+  const std::string axis = join(times.variable, ", ", times.units, ", calendar ", name(times.calendar));
   if (std::ranges::find(out.time_axes, axis) == out.time_axes.end()) out.time_axes.push_back(axis);
 }
 }  // namespace

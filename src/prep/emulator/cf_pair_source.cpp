@@ -67,8 +67,8 @@ Pair pair_up(const NcFile& ocean, const ColumnSpec& thickness, const NcFile& atm
   const auto steps = [](const FilePoints& of) { return std::ranges::max(of.times.step) + 1; };
   const bool dated = points.times.trouble.empty() && over.times.trouble.empty();
   require_data(!dated || comparable(points.times.calendar, over.times.calendar), what,
-               ": the times of the first count in the calendar ", calendar_name(points.times.calendar),
-               ", those of the second in ", calendar_name(over.times.calendar), "; give files of one calendar");
+               ": the times of the first count in the calendar ", name(points.times.calendar),
+               ", those of the second in ", name(over.times.calendar), "; give files of one calendar");
   auto own = coordinates_of(points), other = coordinates_of(over);
   std::string steps_text;
   const bool one_dated = points.times.trouble.empty() != over.times.trouble.empty();

@@ -105,7 +105,7 @@ std::int64_t parse_day(std::string_view text, Calendar calendar) {
   const bool read =
       std::sscanf(day.c_str(), "%d-%d-%d%n", &y, &m, &d, &used) == 3 && used == static_cast<int>(day.size());
   const auto number = read ? day_number(calendar, y, m, d) : std::nullopt;
-  require_usage(number.has_value(), "day '", text, "': expected a date of the ", calendar_name(calendar),
+  require_usage(number.has_value(), "day '", text, "': expected a date of the ", name(calendar),
                 " calendar like 2016-02-05");
   return *number;
 }

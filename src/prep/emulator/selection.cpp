@@ -290,7 +290,7 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
   }
   set.moment_rows = s.moments == "all" ? MomentRows::all : MomentRows::train;
   if (c.dated && !comparable(c.calendar, Calendar::standard))
-    set.notes.emplace_back("calendar", std::string(calendar_name(c.calendar)));
+    set.notes.emplace_back("calendar", std::string(name(c.calendar)));
   set.split = split_rows(set, s, c, steps);
   report.constant = take_moments(set);
   if (s.constant_outputs == "error")

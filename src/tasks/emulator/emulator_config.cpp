@@ -26,8 +26,7 @@ void EmulatorConfig::add_options(Options& o) {
            "initial biases: zero, or uniform in +-1/sqrt(inputs) as PyTorch does");
 
   o.section("loss", "Loss");
-  o.choice("loss.name,training.loss_function", &loss.name, "mse", {"mse", "mae", "huber"},
-           "loss on normalised outputs");
+  o.choice("loss.name,training.loss_function", &loss.kind, ops::Regression::mse, "loss on normalised outputs");
   o.add("loss.smooth_weight", &loss.smooth_weight, 0, non_negative,
         "weight of the squared finite differences of the outputs along the column; 0: off");
   o.add("loss.smooth_order", &loss.smooth_order, 2, between(1, 2), "order of these differences");

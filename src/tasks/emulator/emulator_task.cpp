@@ -59,7 +59,6 @@ void normalise(Arena& host, const RowArray& from, const std::vector<double>& mea
 }  // namespace
 
 void EmulatorLoss::check(std::int64_t n_out) const {
-  ops::parse_regression(name);
   require_usage(smooth_weight >= 0, "loss with smooth_weight ", smooth_weight, ": must not be negative");
   require_usage(smooth_order == 1 || smooth_order == 2, "loss with smooth_order ", smooth_order, ": must be 1 or 2");
   require_usage(smooth_weight == 0 || n_out > smooth_order, "loss with smooth_weight ", smooth_weight,
@@ -87,7 +86,7 @@ void EmulatorLoss::check_device(bool on_gpu) const {
 Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments,
                   const Tensor& weights) {
   const auto n_out = static_cast<double>(y.columns());
-  const Var fit = regression_loss(tape, y, t, ops::parse_regression(loss.name), 1 / n_out, weights);
+  const Var fit = regression_loss(tape, y, t, loss.kind, 1 / n_out, weights);
   if (loss.smooth_weight == 0) return fit;
   const auto order = static_cast<int>(loss.smooth_order);
   return add(
@@ -100,7 +99,7 @@ namespace {
 double loss_sum(Tape& tape, const Tensor& y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments) {
   const Tensor sums = tape.keep({2}, DType::f64);
   fill_zero(tape.stream(), sums);
-  ops::regression_loss(tape.stream(), sums.slice(0, 1), {}, y, t, ops::parse_regression(loss.name));
+  ops::regression_loss(tape.stream(), sums.slice(0, 1), {}, y, t, loss.kind);
   if (loss.smooth_weight > 0) {
     const auto there = [&](const std::vector<double>& values) {
       const Tensor copy = allocate(tape.host_arena(), DType::f64, {std::ssize(values)});
@@ -176,8 +175,8 @@ std::optional<DenseNetwork> EmulatorTask::dense_network() const {
   if (table() == nullptr || arch.conv_channels > 0 || options_.loss.smooth_weight > 0 || constraint_) return {};
   DenseNetwork network = {.weights = {},
                           .biases = {},
-                          .activation = ops::parse_activation(arch.activation),
-                          .loss = ops::parse_regression(options_.loss.name),
+                          .activation = arch.activation,
+                          .loss = options_.loss.kind,
                           .loss_scale = 1 / static_cast<double>(arch.n_out),
                           .table = *table()};
   for (std::int64_t k = 0; k <= arch.layers; ++k) {
@@ -539,7 +538,7 @@ EmulatorMetadata EmulatorTask::metadata() const {
                    {"output_variables", listed(data_.variables.output_cf, ",")},
                    {"input_short_names", listed(data_.variables.input_names, ",")},
                    {"output_short_names", listed(data_.variables.output_names, ",")},
-                   {"loss", options_.loss.name},
+                   {"loss", name(options_.loss.kind)},
                    {"training_data", data_.path.filename().string()}};
   return metadata;
 }

@@ -76,7 +76,7 @@ EmulatorData reference_data(const H5File& file, DataMemory& data_memory) {
 }
 
 EmulatorLoss loss_of(const H5File& file) {
-  return {.name = file.text_attribute("/", "loss"),
+  return {.kind = named<ops::Regression>(file.text_attribute("/", "loss"), "loss"),
           .smooth_weight = file.real_attribute("/", "smooth_weight"),
           .smooth_order = file.int_attribute("/", "smooth_order")};
 }
@@ -86,7 +86,7 @@ ReferenceModel make_model(const H5File& file, DataMemory& data_memory, DType dty
   options.dtype = dtype;
   options.arch.hidden = file.int_attribute("/", "hidden");
   options.arch.layers = file.int_attribute("/", "layers");
-  options.arch.activation = file.text_attribute("/", "activation");
+  options.arch.activation = named<ops::Activation>(file.text_attribute("/", "activation"), "activation");
   options.arch.conv_channels = file.int_attribute("/", "conv_channels");
   options.arch.conv_kernel = file.int_attribute("/", "conv_kernel");
   options.loss = loss_of(file);

@@ -53,12 +53,12 @@ struct Case {
 };
 std::vector<Case> cases() {
   return {{{.n_in = 14, .n_out = 1, .hidden = 64, .layers = 3}, 130},
-          {{.n_in = 7, .n_out = 3, .hidden = 13, .layers = 2, .activation = "tanh"}, 63},
-          {{.n_in = 2, .n_out = 5, .hidden = 3, .layers = 1, .activation = "silu"}, 65},
-          {{.n_in = 9, .n_out = 20, .hidden = 17, .layers = 3, .activation = "elu"}, 64},
+          {{.n_in = 7, .n_out = 3, .hidden = 13, .layers = 2, .activation = ops::Activation::tanh}, 63},
+          {{.n_in = 2, .n_out = 5, .hidden = 3, .layers = 1, .activation = ops::Activation::silu}, 65},
+          {{.n_in = 9, .n_out = 20, .hidden = 17, .layers = 3, .activation = ops::Activation::elu}, 64},
           {{.n_in = 10, .n_out = 5, .hidden = 12, .layers = 2, .conv_channels = 3, .conv_kernel = 5}, 17},
           {{.n_in = 3, .n_out = 6, .hidden = 9, .layers = 2, .conv_channels = 2, .conv_kernel = 7}, 5},
-          {{.n_in = 1, .n_out = 1, .hidden = 1, .layers = 1, .activation = "leakyrelu"}, 1}};
+          {{.n_in = 1, .n_out = 1, .hidden = 1, .layers = 1, .activation = ops::Activation::leaky_relu}, 1}};
 }
 
 template <class T, class S>

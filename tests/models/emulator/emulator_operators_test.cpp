@@ -11,15 +11,26 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<EmulatorArch> shapes() {
-  return {
-      {.n_in = 7, .n_out = 1, .hidden = 13, .layers = 3},
-      {.n_in = 14, .n_out = 1, .hidden = 64, .layers = 3},
-      {.n_in = 9, .n_out = 4, .hidden = 17, .layers = 2, .activation = "tanh"},
-      {.n_in = 2, .n_out = 5, .hidden = 3, .layers = 1, .activation = "silu"},
-      {.n_in = 40, .n_out = 40, .hidden = 16, .layers = 2, .activation = "sigmoid"},
-      {.n_in = 10, .n_out = 5, .hidden = 12, .layers = 2, .activation = "elu", .conv_channels = 3, .conv_kernel = 5},
-      {.n_in = 3, .n_out = 6, .hidden = 9, .layers = 2, .activation = "gelu", .conv_channels = 2, .conv_kernel = 7},
-      {.n_in = 1, .n_out = 1, .hidden = 1, .layers = 1, .activation = "leakyrelu"}};
+  return {{.n_in = 7, .n_out = 1, .hidden = 13, .layers = 3},
+          {.n_in = 14, .n_out = 1, .hidden = 64, .layers = 3},
+          {.n_in = 9, .n_out = 4, .hidden = 17, .layers = 2, .activation = ops::Activation::tanh},
+          {.n_in = 2, .n_out = 5, .hidden = 3, .layers = 1, .activation = ops::Activation::silu},
+          {.n_in = 40, .n_out = 40, .hidden = 16, .layers = 2, .activation = ops::Activation::sigmoid},
+          {.n_in = 10,
+           .n_out = 5,
+           .hidden = 12,
+           .layers = 2,
+           .activation = ops::Activation::elu,
+           .conv_channels = 3,
+           .conv_kernel = 5},
+          {.n_in = 3,
+           .n_out = 6,
+           .hidden = 9,
+           .layers = 2,
+           .activation = ops::Activation::gelu,
+           .conv_channels = 2,
+           .conv_kernel = 7},
+          {.n_in = 1, .n_out = 1, .hidden = 1, .layers = 1, .activation = ops::Activation::leaky_relu}};
 }
 
 template <class S>
@@ -44,7 +55,7 @@ double dot(const std::vector<S>& a, const std::vector<S>& b) {
 /// The network's equations, one node at a time.
 std::vector<double> plain_predict(const Emulator& e, const std::vector<double>& x) {
   const EmulatorArch& arch = e.arch();
-  const auto phi = [&](double a) { return exact(ops::parse_activation(arch.activation), a).first; };
+  const auto phi = [&](double a) { return exact(arch.activation, a).first; };
   std::vector<double> out;
   for (std::size_t node = 0; node < x.size() / to_size(arch.n_in); ++node) {
     std::vector<double> h;
@@ -125,7 +136,7 @@ TEST_SUITE("models.emulator_operators") {
   EVERY_ISA_TEST_CASE("predictions agree with the network's equations, on every instruction set") {
     for (const EmulatorArch& arch : shapes()) {
       CAPTURE(arch.n_in);
-      CAPTURE(arch.activation);
+      CAPTURE(name(arch.activation));
       const Case<double, double> exact(arch);
       const std::vector<double> plain = plain_predict(exact.emulator, exact.x);
       CHECK(apart(exact.predict(exact.x), plain) < 1e-13);
@@ -153,7 +164,7 @@ TEST_SUITE("models.emulator_operators") {
     for_every_isa([&] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
-        CAPTURE(arch.activation);
+        CAPTURE(name(arch.activation));
         CHECK(gap(Case<double, double>(arch)) <= 1e-13);
         CHECK(gap(Case<float, float>(arch)) <= 1e-6);
         CHECK(gap(Case<float, double>(arch)) <= 1e-6);
@@ -163,7 +174,8 @@ TEST_SUITE("models.emulator_operators") {
 
   TEST_CASE("the tangent's remainder falls fourfold when the step halves") {
     for (const EmulatorArch& arch : shapes()) {
-      if (arch.activation == "leakyrelu" || arch.activation == "elu") continue;  // not twice differentiable at 0
+      if (arch.activation == ops::Activation::leaky_relu || arch.activation == ops::Activation::elu)
+        continue;  // not twice differentiable at 0
       CAPTURE(arch.n_in);
       const Case<double, double> c(arch);
       const std::vector<double> y = c.predict(c.x), k = c.tangent();
@@ -183,7 +195,7 @@ TEST_SUITE("models.emulator_operators") {
   EVERY_ISA_TEST_CASE("the Jacobian times dx is the tangent, and row o is the adjoint of unit vector o") {
     for (const EmulatorArch& arch : shapes()) {
       CAPTURE(arch.n_in);
-      CAPTURE(arch.activation);
+      CAPTURE(name(arch.activation));
       Case<double, double> c(arch);
       const std::vector<double> j = c.jacobian();
       std::vector<double> product(to_size(c.n * c.out), 0);
@@ -342,8 +354,8 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   EVERY_ISA_TEST_CASE("a NaN input gives a NaN prediction: missing values stay visible") {
-    for (const char* activation : {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"}) {
-      CAPTURE(activation);
+    for (const ops::Activation activation : kSlopes) {
+      CAPTURE(name(activation));
       const EmulatorArch arch{.n_in = 3, .n_out = 2, .hidden = 8, .layers = 2, .activation = activation};
       Case<float, float> c(arch, 5);
       c.x[4] = std::numeric_limits<float>::quiet_NaN();

@@ -2,6 +2,7 @@
 
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/nn/own_tape.hpp"
+#include "ops/activations.hpp"
 #include "support/gradcheck.hpp"
 #include "support/random_emulator.hpp"
 #include "support/test.hpp"
@@ -58,8 +59,8 @@ TEST_SUITE("models.emulator") {
   }
 
   TEST_CASE("an invalid architecture is an error that names the value") {
-    CHECK_THROWS_WITH_AS(Emulator({.n_in = 3, .n_out = 1, .activation = "gelo"}, unit_moments(3, 1)),
-                         doctest::Contains("gelo"), Error);
+    CHECK_THROWS_WITH_AS(Emulator({.n_in = 3, .n_out = 1, .activation = ops::Activation::none}, unit_moments(3, 1)),
+                         doctest::Contains("'none'"), Error);
     CHECK_THROWS_WITH_AS(Emulator({.n_in = 3, .n_out = 1, .layers = 0}, unit_moments(3, 1)),
                          doctest::Contains("hidden_layers 0"), Error);
     CHECK_THROWS_WITH_AS(Emulator({.n_in = 3, .n_out = 1, .conv_channels = 2, .conv_kernel = 4}, unit_moments(3, 1)),
@@ -79,11 +80,11 @@ TEST_SUITE("models.emulator") {
 
   TEST_CASE("the operators' kernels and the tape compute the same network") {
     for (EmulatorArch arch : {kSmall, kConv})
-      for (const char* activation : {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"})
+      for (const ops::Activation activation : kSlopes)
         for (const DType dtype : {DType::f32, DType::f64})
           for (const std::int64_t rows : {1, 7, 48, 131}) {
             arch.activation = activation;
-            CAPTURE(activation);
+            CAPTURE(name(activation));
             CAPTURE(rows);
             CAPTURE(dtype);
             const Emulator e = random_emulator(arch, dtype);
@@ -113,10 +114,11 @@ TEST_SUITE("models.emulator") {
 
   TEST_CASE("products with the Jacobian agree with the operators, and their gradients with finite differences") {
     for (EmulatorArch arch : {kSmall, kConv})
-      for (const std::string activation : {"gelu", "silu", "tanh"})  // without kinks in the slope, for the differences
+      for (const auto activation : {ops::Activation::gelu, ops::Activation::silu,
+                                    ops::Activation::tanh})  // without kinks in the slope, for the differences
         for (const JacobianSide side : {JacobianSide::inputs, JacobianSide::outputs}) {
           arch.activation = activation;
-          CAPTURE(activation);
+          CAPTURE(name(activation));
           Emulator e = random_emulator(arch);
           const bool tangents = side == JacobianSide::inputs;
           const std::int64_t from = tangents ? arch.n_in : arch.n_out, to = tangents ? arch.n_out : arch.n_in, rows = 7;

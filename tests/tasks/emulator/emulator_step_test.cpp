@@ -1,5 +1,6 @@
 #include "emulator_training.hpp"
 #include "lockstep/base/log.hpp"
+#include "ops/activations.hpp"
 #include "support/test.hpp"
 
 // The emulator's step on a GPU as one kernel, against separate kernels and the CPU.
@@ -24,10 +25,10 @@ std::string logged(const auto& f) {
 
 TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("one kernel agrees with separate kernels, for each activation and loss, with clipping and an average") {
-    for (const char* activation : {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"})
-      for (const char* loss : {"mse", "mae", "huber"}) {
-        CAPTURE(activation);
-        CAPTURE(loss);
+    for (const ops::Activation activation : kSlopes)
+      for (const auto loss : {ops::Regression::mse, ops::Regression::mae, ops::Regression::huber}) {
+        CAPTURE(name(activation));
+        CAPTURE(name(loss));
         const Network network = {.activation = activation, .loss = loss};
         Training one(network, true), many(network, false);
         CHECK(logged([&] { one.train({20, 20, 1, 9}, 0.2); }).find("as one kernel") != std::string::npos);
@@ -98,8 +99,8 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
   }
 
   TEST_CASE("the gradient of a kernel agrees with differences of its loss") {
-    for (const char* activation : {"gelu", "tanh", "silu"}) {
-      CAPTURE(activation);
+    for (const auto activation : {ops::Activation::gelu, ops::Activation::tanh, ops::Activation::silu}) {
+      CAPTURE(name(activation));
       const Network network = {.in = 3, .out = 2, .hidden = 5, .layers = 2, .activation = activation};
       Training t(network, true);
       const auto step = make_sharded_step(*t.comm, *t.model, {});
@@ -151,7 +152,7 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
     // Of one row per step, without hidden units that round: the loss of a linear map of the inputs.
     for (const bool bootstrap : {false, true}) {
       CAPTURE(bootstrap);
-      const Network network = {.hidden = 1, .layers = 1, .activation = "relu", .bootstrap = bootstrap};
+      const Network network = {.hidden = 1, .layers = 1, .activation = ops::Activation::relu, .bootstrap = bootstrap};
       Training gpu(network, false), cpu(network, false, {});
       Stream stream(kGpu);
       for (const std::int64_t first : {0, 17}) {

@@ -142,7 +142,7 @@ TEST_SUITE("tasks.emulator_task") {
 
   TEST_CASE("the sums of an evaluation do not depend on how it is cut into chunks") {
     for (const DType dtype : {DType::f32, DType::f64}) {
-      const Fixture f(dtype, {.name = "huber", .smooth_weight = 0.1, .smooth_order = 1});
+      const Fixture f(dtype, {.kind = ops::Regression::huber, .smooth_weight = 0.1, .smooth_order = 1});
       const auto whole = f.metrics(Split::train, {160}), chunks = f.metrics(Split::train, {1, 0, 50, 109});
       CHECK(whole.size() == chunks.size());
       for (const auto& [name, value] : whole) {
@@ -201,12 +201,12 @@ TEST_SUITE("tasks.emulator_task") {
   }
 
   TEST_CASE("losses agree with their definition and gradients with differences, with and without smoothness") {
-    for (const char* name : {"mse", "huber", "mae"})
+    for (const auto kind : {ops::Regression::mse, ops::Regression::huber, ops::Regression::mae})
       for (const double weight : {0.0, 0.3})
         for (const std::int64_t order : {1, 2}) {
-          CAPTURE(name);
+          CAPTURE(name(kind));
           CAPTURE(order);
-          const EmulatorLoss loss{.name = name, .smooth_weight = weight, .smooth_order = order};
+          const EmulatorLoss loss{.kind = kind, .smooth_weight = weight, .smooth_order = order};
           const Moments m{{}, {}, {1, 2, 3, 4, 5}, {2, 1, 0.5, 3, 1}};
           const OwnedTensor t = random_tensor(DType::f64, {6, 5}, "t", 9);
           CHECK(
@@ -221,7 +221,11 @@ TEST_SUITE("tasks.emulator_task") {
             std::vector<double> p;
             for (std::int64_t o = 0; o < 5; ++o) {
               const double d = y->data<double>()[r * 5 + o] - t->data<double>()[r * 5 + o], a = std::abs(d);
-              expected += (loss.name == "mse" ? d * d : loss.name == "mae" ? a : a < 1 ? d * d / 2 : a - 0.5) / 5;
+              expected += (kind == ops::Regression::mse   ? d * d
+                           : kind == ops::Regression::mae ? a
+                           : a < 1                        ? d * d / 2
+                                                          : a - 0.5) /
+                          5;
               p.push_back(y->data<double>()[r * 5 + o] * m.output_std[to_size(o)] + m.output_mean[to_size(o)]);
             }
             for (std::int64_t k = 0; k < order; ++k) {
@@ -233,8 +237,7 @@ TEST_SUITE("tasks.emulator_task") {
           }
           CHECK(got == Approx(expected).epsilon(1e-12));
         }
-    CHECK_THROWS_AS(EmulatorLoss{.name = "mean"}.check(1), Error);
-    CHECK_THROWS_WITH_AS((EmulatorLoss{.name = "mse", .smooth_weight = 0.1, .smooth_order = 2}.check(2)),
+    CHECK_THROWS_WITH_AS((EmulatorLoss{.smooth_weight = 0.1, .smooth_order = 2}.check(2)),
                          doctest::Contains("at least 3 outputs"), Error);
   }
 
@@ -415,7 +418,7 @@ TEST_SUITE("tasks.emulator_task") {
     CHECK_NOTHROW(f.model->require_member(saved));
     EmulatorTask::Options other;
     other.arch = f.model->emulator().arch();
-    other.arch.activation = "relu";  // with weights of the same shapes
+    other.arch.activation = ops::Activation::relu;  // with weights of the same shapes
     const EmulatorTask relu(other, read_data(f.contents));
     CHECK_THROWS_WITH_AS(relu.require_member(saved), doctest::Contains("another architecture"), Error);
     write_emulator_data("data.h5", f.contents);

@@ -23,7 +23,8 @@ class EmulatorModel final : public EmulatorTask {
 
 struct EmulatorNetwork {
   std::int64_t in = 4, out = 2, hidden = 7, layers = 2, rows = 200;
-  std::string activation = "gelu", loss = "mse";
+  ops::Activation activation = ops::Activation::gelu;
+  ops::Regression loss = ops::Regression::mse;
   DType dtype = DType::f64;
   bool bootstrap = false;
 };
@@ -36,7 +37,7 @@ struct EmulatorTraining {
     if (ranks == nullptr) comm = (alone = make_self_communicator()).get();
     EmulatorTask::Options options;
     options.arch = {.hidden = n.hidden, .layers = n.layers, .activation = n.activation};
-    options.loss.name = n.loss;
+    options.loss.kind = n.loss;
     options.dtype = n.dtype;
     options.seed = 3;
     options.bias_init = BiasInit::torch;

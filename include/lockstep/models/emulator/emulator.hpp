@@ -11,6 +11,7 @@
 #include "lockstep/nn/observer.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"
+#include "lockstep/ops/activation.hpp"
 
 namespace lockstep {
 
@@ -18,10 +19,10 @@ namespace lockstep {
 struct EmulatorArch {
   std::int64_t n_in = 0, n_out = 0;
   std::int64_t hidden = 64;
-  std::int64_t layers = 3;          ///< hidden layers, >= 1
-  std::string activation = "gelu";  ///< gelu (erf) | relu | tanh | sigmoid | leakyrelu | elu | silu
-  std::int64_t conv_channels = 0;   ///< 0: no Conv1d front end
-  std::int64_t conv_kernel = 3;     ///< odd; read only with conv_channels > 0
+  std::int64_t layers = 3;  ///< hidden layers, >= 1
+  ops::Activation activation = ops::Activation::gelu;
+  std::int64_t conv_channels = 0;  ///< 0: no Conv1d front end
+  std::int64_t conv_kernel = 3;    ///< odd; read only with conv_channels > 0
   bool operator==(const EmulatorArch&) const = default;
 
   /// Inputs of the first linear layer: n_in, or conv_channels * n_in.
@@ -32,7 +33,7 @@ struct EmulatorArch {
     const std::int64_t front = conv_channels * conv_kernel * n_in;
     return front + hidden * (first_width() + (layers - 1) * hidden + n_out);
   }
-  /// errors  `fault`: an extent below 1, an even kernel, an unknown activation (naming the nearest)
+  /// errors  `fault`: an extent below 1, an even kernel, no activation
   void check(Fault fault) const;
 };
 

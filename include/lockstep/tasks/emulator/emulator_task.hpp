@@ -9,6 +9,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/models/emulator/emulator.hpp"
 #include "lockstep/models/emulator/emulator_sensitivity.hpp"
+#include "lockstep/ops/regression_loss.hpp"
 #include "lockstep/tasks/emulator/emulator_data.hpp"
 #include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/first_weights.hpp"
@@ -29,14 +30,14 @@ struct Layout;
 /// (EmulatorTask, from the data set's Jacobians), and constraint_weight times the mean over rows of the sum of v_i^2
 /// over the constraints' physical values v_i.
 struct EmulatorLoss {
-  std::string name = "mse";
+  ops::Regression kind = ops::Regression::mse;
   double smooth_weight = 0;       ///< 0: off
   std::int64_t smooth_order = 2;  ///< 1 | 2
   double jacobian = 0;            ///< 0: off
   std::int64_t directions = 0;    ///< random directions of the Jacobian per row and step; 0: the whole Jacobian
   std::string constraint = {};    ///< expressions that should be 0, see tasks/emulator/constraint.hpp; "": none
   double constraint_weight = 1;
-  /// errors  usage: an unknown name, a negative weight, an order other than 1 or 2, too few outputs for the order
+  /// errors  usage: a negative weight, an order other than 1 or 2, too few outputs for the order
   void check(std::int64_t n_out) const;
   /// Checks this loss for a data set and reads its constraints; null if there are none.
   ///
