@@ -179,7 +179,7 @@ LOCKSTEP_INLINE F exp2_negative(F x) {
   const F r = x - (shifted - magic);
   const F p = poly(r, 1.0000000716549844f, 0.6931469673685502f, 0.2402211976777794f, 0.055507130726960625f,
                    0.009675539146877798f, 0.001327650339029385f);
-  return (F)((I)p + ((I)shifted << 23));
+  return (F)((FBits)p + ((FBits)shifted << 23));
 }
 /// By Phi(-|a|) = erfc(|a|/sqrt 2)/2, from kGeluTail.
 LOCKSTEP_INLINE void fast_gelu(F a, F& y, F& d) {

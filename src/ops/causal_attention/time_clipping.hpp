@@ -101,6 +101,7 @@ class TimeRows {
       continues_[j] = same;
       continue_bits_[j / 64] |= static_cast<std::uint64_t>(same) << (j % 64);
     }
+    for (std::int64_t j = head.length; j < head.length + kL; ++j) group_[j] = group;  // pads the last vector
   }
 
   /// Rows that begin() may prepare before they are resumed.

@@ -9,6 +9,9 @@ using F = Vec<float>;
 using I = Vec<std::int32_t>;
 using D = Vec<double>;
 using L = Vec<std::int64_t>;
+/// The bits of F and D. Sums wrap, as they do for exponents of NaN.
+using FBits = Vec<std::uint32_t>;
+using DBits = Vec<std::uint64_t>;
 
 /// The largest x for which exp(-x), and exp(-x^2/2), are computed: beyond it denormal numbers would be slow.
 template <class T>
@@ -41,7 +44,7 @@ LOCKSTEP_INLINE ExpParts<F> exp_parts(F x) {
   const F n = shifted - magic;
   const F r = fma(n, splat(-0x1.7f7d1cp-20f), fma(n, splat(-0x1.62e4p-1f), x));
   const F q = poly(r, 0.500000002709f, 0.16666576652f, 0.0416663741097f, 0.00836323483208f, 0.00139412161988f);
-  return {(F)(((I)shifted << 23) + 0x3f800000), fma(r * r, q, r)};
+  return {(F)(((FBits)shifted << 23) + 0x3f800000), fma(r * r, q, r)};
 }
 /// exp(x + rest) with |rest| below an ulp of x.
 LOCKSTEP_INLINE ExpParts<D> exp_parts(D x, D rest = D{}) {
@@ -51,7 +54,7 @@ LOCKSTEP_INLINE ExpParts<D> exp_parts(D x, D rest = D{}) {
   const D r = fma(n, splat(-0x1.a39ef35793c76p-33), fma(n, splat(-0x1.62e42feep-1), x)) + rest;
   const D q = poly(r, 1. / 2, 1. / 6, 1. / 24, 1. / 120, 1. / 720, 1. / 5040, 1. / 40320, 1. / 362880, 1. / 3628800,
                    1. / 39916800, 1. / 479001600, 1. / 6227020800);
-  return {(D)(((L)shifted << 52) + 0x3ff0000000000000), fma(r * r, q, r)};
+  return {(D)(((DBits)shifted << 52) + 0x3ff0000000000000), fma(r * r, q, r)};
 }
 LOCKSTEP_INLINE ExpParts<F> limited_exp_parts(F x) { return exp_parts(min(splat(88.f), max(splat(-87.f), x))); }
 LOCKSTEP_INLINE ExpParts<D> limited_exp_parts(D x) { return exp_parts(min(splat(709.), max(splat(-708.), x))); }
@@ -76,7 +79,7 @@ LOCKSTEP_INLINE F exp_half_square(F x) {
   const F v = fma(n, splat(0x1.7f7d1cp-19f), fma(n, splat(0x1.62e4p0f), square)) + lost;
   const F q = poly(v, 0.125000000677f, -0.020833220815f, 0.00260414838186f, -0.000261351088502f, 0.0000217831503106f);
   const F m = fma(v * v, q, v * splat(-0.5f));
-  const F scale = (F)(((I)shifted << 23) + 0x3f800000);
+  const F scale = (F)(((FBits)shifted << 23) + 0x3f800000);
   return fma(scale, m, scale);
 }
 LOCKSTEP_INLINE D exp_half_square(D x) {
