@@ -51,15 +51,18 @@ void SetFile::size(const std::string& name, std::int64_t& value, std::int64_t le
 void SetFile::derived(const std::string& name, std::int64_t value) {
   std::int64_t found = value;
   attribute(name, found);
-  require_data(found == value, in_->opening(), ": attribute '", name, "' is ", found, ", the other sizes give ", value);
+  if (reads())
+    require_data(found == value, in_->opening(), ": attribute '", name, "' is ", found, ", the other sizes give ",
+                 value);
 }
 
 std::size_t SetFile::chosen(const std::string& name, std::size_t value, const std::vector<std::string>& names) {
   std::string text = names[value];
   attribute(name, text);
   const auto at = std::ranges::find(names, text);
-  require_data(at != names.end(), in_->opening(), ": attribute '", name, "' is '", text, "', expected ",
-               listed(names, " or "));
+  if (reads())
+    require_data(at != names.end(), in_->opening(), ": attribute '", name, "' is '", text, "', expected ",
+                 listed(names, " or "));
   return static_cast<std::size_t>(at - names.begin());
 }
 
