@@ -86,7 +86,7 @@ for repeats in drop keep; do
 done
 says 'test, 4 users, sampled-100 ranking of 4 items, known items included'
 ok "$LOCKSTEP" eval --checkpoint few-drop/checkpoints/final.h5
-says "^test, 1 users, sampled-100 ranking of 4 items, known items left out; eval.repeats = drop \(keep evaluates them\) leaves out 1 user whose held-out item is in their history \\('a,b'\\)" \
+says "^test, 1 users, sampled-100 ranking of 4 items, known items left out; HR@K is 1 for K above 3; eval.repeats = drop \(keep evaluates them\) leaves out 1 user whose held-out item is in their history \\('a,b'\\)" \
   "; left out: 2 users without another item to rank \\('bob', 'eve'\\)" 'candidates +1$' 'hr@10 +1$'
 ok "$LOCKSTEP" eval --checkpoint few-drop/checkpoints/final.h5 --split validation
 run 3 "$LOCKSTEP" train --model.kind sasrec --data.path few.h5 --run-dir few-error --eval.repeats refuse
