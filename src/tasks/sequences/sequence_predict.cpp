@@ -67,7 +67,7 @@ std::vector<std::string> read_names(const std::string& path, const std::vector<s
   std::string line;
   for (std::int64_t number = 0; next_line(in, line, number, path);) {
     if (line.empty()) continue;
-    const std::string separator = line.find("::") != std::string::npos ? "::" : "\t";
+    const std::string separator = line.find('\t') != std::string::npos ? "\t" : "::";
     const std::size_t end = line.find(separator);
     require_data(end != std::string::npos, "reading '", path, "', line ", number,
                  ": neither '::' nor a tab separates ID and name");
