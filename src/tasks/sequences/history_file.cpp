@@ -81,6 +81,7 @@ class Reader {
   }
   void add(Events& to, const std::string& item, const Moment& time) {
     const std::int64_t number = items_.find(item);
+    if (number == IdTable::kSeveral) fail("'", item, "' is the name of several items; give the id instead");
     if (number < 0) unknown.push_back({item, line_});
     if (number < 0 && unknown_ == Unknown::skip) return;
     to.items.push_back(static_cast<std::int32_t>(number + 1));

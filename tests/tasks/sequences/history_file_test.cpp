@@ -61,6 +61,13 @@ TEST_SUITE("tasks.history_file") {
     }
   }
 
+  TEST_CASE("a name of several items is refused, also where unknown items are left out") {
+    const IdTable twins({"1", "2", "3"}, {"Dracula", "Dracula", "Emma"});
+    write_text("h", "user,item\nanna,Emma\nanna,Dracula\n");
+    CHECK(error_of(Fault::data, [&] { read_histories("h", {}, twins, "the 3 items", Unknown::skip, false, "raw"); }) ==
+          "reading 'h', line 3: 'Dracula' is the name of several items; give the id instead");
+  }
+
   TEST_CASE("a user per line may have times in any unit, but takes no options of a table") {
     InteractionOptions options;
     options.time_unit = "ms";
