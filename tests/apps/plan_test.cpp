@@ -61,7 +61,7 @@ TEST_SUITE("apps.plan") {
              {sessions, "--model.kind sasrec --num_blocks 1000000000",
               "option model.num_blocks = 1000000000: must be 1..1000"},
              {sessions, "--model.kind tisasrec --mhc streams --mhc-expansion-rate 1e9",
-              "option model.mhc_expansion_rate = 1e9: must be 1..64"},
+              "option model.mhc_expansion_rate = 1e9: must be 1..8"},
              {graph, "--model.kind kgat --model.conv_dims 64,1e9",
               "option model.conv_dims = '64,1e9': must be 1..1000000"},
              {graph, "--model.kind bprmf --model.embed_dim 1e12", "option model.embed_dim = 1e12: must be 1..1000000"},
