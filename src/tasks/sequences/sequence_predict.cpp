@@ -111,6 +111,7 @@ Recommender make_recommender(const Arguments& a, const SequenceTask& task, Seque
                           a.unknown == "skip" ? Unknown::skip : Unknown::refuse, task.network().arch().timed,
                           data.has_time() ? set.text_attribute("/", "time_scale") : "raw");
     if (!file.reading.empty()) model.notes.push_back("histories are read as " + file.reading);
+    if (!file.times.empty()) model.notes.push_back("times of the histories: " + file.times);
     if (!file.left_out.empty()) model.notes.push_back("left out of the histories: " + file.left_out);
     model.users = IdTable(file.users);
     model.chosen = consecutive<std::int64_t>(model.users.size());
