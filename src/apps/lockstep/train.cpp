@@ -295,6 +295,7 @@ void note_without_effect(const Options& options) {
       {{"loss.jacobian_directions"}, "loss.jacobian", {"0"}, false},
       {{"loss.constraint_weight"}, "loss.constraint", {""}, false},
       {{"optim.lazy"}, "optim.name", {"adam_atan2"}, false},
+      {{"optim.lazy"}, "loss.name", {"softmax"}, false},
       {{"loss.negatives"}, "loss.name", {"gbce", "sampled_softmax"}, true},
       {{"loss.calibration"}, "loss.name", {"gbce"}, true},
       {{"loss.popularity"}, "loss.name", {"sampled_softmax"}, true},
