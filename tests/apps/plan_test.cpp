@@ -58,6 +58,8 @@ TEST_SUITE("apps.plan") {
              {sessions, "--model.kind sasrec --batch.accumulate 9223372036854775807",
               "option batch.accumulate = 9223372036854775807: must be 1..1000000"},
              {graph, "--model.kind kgat --eval.k 20,1e12", "option eval.k = '20,1e12': must be 1..1000000"},
+             {sessions, "--model.kind sasrec --eval.k 5,10,5",
+              "option eval.k: must have at least one K, and none twice"},
              {sessions, "--model.kind sasrec --num_blocks 1000000000",
               "option model.num_blocks = 1000000000: must be 1..1000"},
              {sessions, "--model.kind tisasrec --mhc streams --mhc-expansion-rate 1e9",

@@ -114,7 +114,10 @@ SequenceTask::Options SequenceConfig::model_options(DType dtype, std::uint64_t s
   a.l2_items_only = l2_tables_ == "items";
   a.xavier_uniform = initial_ == "xavier_uniform";
   options.ranking.full = candidates_ == "full";
-  require_usage(!options.ranking.at.empty(), "option eval.k is empty: must have at least one K");
+  std::vector<std::int64_t> cutoffs = ranking_.at;
+  std::ranges::sort(cutoffs);
+  require_usage(!cutoffs.empty() && std::ranges::adjacent_find(cutoffs) == cutoffs.end(),
+                "option eval.k: must have at least one K, and none twice");
   return options;
 }
 
