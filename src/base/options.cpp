@@ -149,7 +149,9 @@ T read_value(const Option::Spec& spec, const std::string& text) {
     return list(text);
   } else if constexpr (!std::same_as<T, std::string>) {
     T values;
-    for (const auto& item : list(text)) values.push_back(read_value<typename T::value_type>(spec, item));
+    std::string_view inner = text;  // of [20, 40], as other programs write lists of numbers
+    if (inner.starts_with('[') && inner.ends_with(']')) inner = inner.substr(1, inner.size() - 2);
+    for (const auto& item : list(inner)) values.push_back(read_value<typename T::value_type>(spec, item));
     return values;
   } else {
     if (spec.choices.empty() || std::ranges::find(spec.choices, text) != spec.choices.end()) return text;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -86,6 +87,18 @@ struct Filter {
     return read;
   }
 };
+
+/// The names of columns that usually have a role, whatever their capitals.
+Names usual_names(const Names& columns, const Role& role) {
+  const auto lower = [](unsigned char c) { return std::tolower(c); };
+  const auto is_usual = [&](const std::string& column) {
+    return std::ranges::any_of(
+        role.usual, [&](const std::string& usual) { return std::ranges::equal(column, usual, {}, lower, lower); });
+  };
+  Names found;
+  std::ranges::copy_if(columns, std::back_inserter(found), is_usual);
+  return found;
+}
 
 /// The beginning of a field, for messages.
 std::string shown(const std::string& field) { return field.size() <= 40 ? field : field.substr(0, 40) + "..."; }
@@ -219,12 +232,9 @@ struct InteractionFile::State {
 
   /// Whether the first line is a header: an option or the usual names say so.
   bool names_columns() const {
-    const Names found = header_names(text);
     for (const auto& role : roles())
       if (!(options.*role.column).empty()) return true;
-    return std::ranges::any_of(roles()[0].usual, [&](const std::string& usual) {
-      return std::find(found.begin(), found.end(), usual) != found.end();
-    });
+    return !usual_names(header_names(text), roles()[0]).empty();
   }
 
   std::string where_names_are() const { return json() ? "the object" : headed() ? "the header" : "the file"; }
@@ -257,9 +267,7 @@ struct InteractionFile::State {
       const auto& wanted = options.*role.column;
       if (wanted == "-") return {};
       if (!wanted.empty()) return required(wanted, role.option);
-      Names present;
-      for (const auto& usual : role.usual)
-        if (std::find(names.begin(), names.end(), usual) != names.end()) present.push_back(usual);
+      const Names present = usual_names(names, role);
       if (present.empty()) return {};
       if (present.size() > 1)
         fail(where_names_are(), " has both '", present[0], "' and '", present[1], "'; choose one with ", role.option);

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 
 namespace lockstep::prep {
 
@@ -45,8 +46,12 @@ std::vector<std::filesystem::path> expand_files(const std::vector<std::string>& 
     const int status = glob(pattern.c_str(), 0, nullptr, &found);
     for (std::size_t i = 0; status == 0 && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
     globfree(&found);
+    const std::string whole = listed(patterns, ",");  // it was a list if it has a comma
     require_usage(status == 0, "opening '", pattern,
-                  "': ", pattern.find_first_of("*?[") == std::string::npos ? "no such file" : "no file matches");
+                  "': ", pattern.find_first_of("*?[") == std::string::npos ? "no such file" : "no file matches",
+                  std::filesystem::exists(whole, error)
+                      ? join("; for the file '", whole, "' write each comma of its name as '\\,'")
+                      : "");
   }
   return files;
 }

@@ -45,7 +45,7 @@ IdTable::IdTable(std::vector<std::string> ids, std::vector<std::string> names)
   for (std::size_t i = 0; i < names_.size(); ++i) {
     names_[i] = utf8_of(names_[i]);
     const auto [at, first] = by_name_.emplace(names_[i], static_cast<std::int64_t>(i));
-    if (!first || names_[i].empty()) at->second = -1;
+    if (!first || names_[i].empty()) at->second = names_[i].empty() ? -1 : kSeveral;
     longest_name_ = std::max(longest_name_, names_[i].size());
   }
 }
@@ -98,12 +98,12 @@ std::string listed(const std::vector<WrittenId>& ids) {
 std::vector<std::int64_t> find_ids(const std::vector<WrittenId>& wanted, const IdTable& table, const std::string& where,
                                    const std::string& known) {
   std::vector<std::int64_t> numbers;
-  std::vector<WrittenId> unknown, twice;
+  std::vector<WrittenId> unknown, several, twice;
   std::unordered_set<std::int64_t> seen;
   for (const WrittenId& id : wanted) {
     const std::int64_t number = table.find(id.text);
     if (number < 0)
-      unknown.push_back(id);
+      (number == IdTable::kSeveral ? several : unknown).push_back(id);
     else if (!seen.insert(number).second)
       twice.push_back(id);
     numbers.push_back(number);
@@ -111,6 +111,9 @@ std::vector<std::int64_t> find_ids(const std::vector<WrittenId>& wanted, const I
   const Fault fault = !wanted.empty() && wanted[0].line > 0 ? Fault::data : Fault::usage;
   if (!unknown.empty())
     throw Error(fault, join(where, ": ", listed(unknown), unknown.size() == 1 ? " is" : " are", " none of ", known));
+  if (!several.empty())
+    throw Error(fault, join(where, ": ", listed(several), several.size() == 1 ? " is a name" : " are names",
+                            " of several; give the id instead"));
   if (!twice.empty())
     throw Error(fault, join(where, ": ", listed(twice), twice.size() == 1 ? " occurs" : " occur", " twice"));
   return numbers;

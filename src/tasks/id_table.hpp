@@ -25,7 +25,8 @@ class IdTable {
   const std::string& name(std::int64_t number) const;
   /// "NAME (ID)", or the id.
   std::string called(std::int64_t number) const;
-  /// The number of an id, or else of a unique name; -1: none.
+  static constexpr std::int64_t kSeveral = -2;
+  /// The number of an id, or else of a unique name; -1: none; kSeveral: a name of several ids.
   std::int64_t find(const std::string& text) const;
   /// Whether every id is an integer in canonical form.
   bool integers() const { return integers_; }
@@ -36,7 +37,7 @@ class IdTable {
 
  private:
   std::vector<std::string> ids_, names_;
-  std::unordered_map<std::string_view, std::int64_t> by_id_, by_name_;  ///< -1: a name of several ids
+  std::unordered_map<std::string_view, std::int64_t> by_id_, by_name_;
   bool integers_ = true;
   std::size_t longest_id_ = 1, longest_name_ = 1;
 };
@@ -50,8 +51,9 @@ struct WrittenId {
 /// errors  usage: no such file; data: none in it
 std::vector<WrittenId> read_ids(const std::string& path);
 /// The numbers of identifiers.
-/// errors  unknown identifiers, and identifiers that occur twice: data if they are from a file, else usage. The message
-///         begins with `where`, lists up to ten of them with their lines, and ends with `known`
+/// errors  unknown identifiers, names of several ids, and identifiers that occur twice: data if they are from a file,
+///         else usage. The message begins with `where` and lists up to ten of them with their lines; that of unknown
+///         ones ends with `known`
 std::vector<std::int64_t> find_ids(const std::vector<WrittenId>& wanted, const IdTable& table, const std::string& where,
                                    const std::string& known);
 /// "'a' (line 3), 'b' (line 8)": up to ten of them, and how many more there are.

@@ -85,11 +85,13 @@ std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, con
 }  // namespace
 
 std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples) {
-  const std::int64_t batch = config.global_batch(ranks);
+  const std::int64_t batch = config.global_batch(ranks), micros = config.batch.accumulate;
   const bool per_rank = config.batch.per_rank > 0;
   require_usage(batch <= samples, "option batch.",
                 per_rank ? "per_rank = " : "size = ", per_rank ? config.batch.per_rank : config.batch.size,
                 ": a batch of ", batch, " is larger than the ", samples, " training samples of ", config.data.path);
+  require_usage((micros - 1) * batch < samples, "option batch.accumulate = ", micros, ": with micro-batches of ", batch,
+                ", ", (samples + batch - 1) / batch, " hold the ", samples, " training samples of ", config.data.path);
   return batch;
 }
 

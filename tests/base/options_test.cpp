@@ -201,11 +201,14 @@ TEST_SUITE("base.options") {
     CHECK(method == Method::bi_linear);
     CHECK(o.value("model.method") == "bi-linear");
     CHECK(widths == std::vector<std::int64_t>{10, 7});
+    CHECK(o.parse({"--model.widths", "[20, 40]"}));  // as Python prints a list
+    CHECK(o.value("model.widths") == "20,40");
     const auto refused = [&](const char* name, const char* value) {
       return error_of(Fault::usage, [&] { o.parse({name, value}); });
     };
     CHECK(refused("--model.method", "9") == "option model.method = 9: must be exact or bi-linear");
     CHECK(refused("--model.widths", "1.5") == "option model.widths = '1.5': must be a whole number");
+    CHECK(refused("--model.widths", "[1,2") == "option model.widths = '[1,2': not a number");
     CHECK(refused("--model.widths", "101") == "option model.widths = '101': must be 1..100");
   }
 

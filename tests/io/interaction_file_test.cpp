@@ -221,8 +221,9 @@ TEST_SUITE("io.interaction_file") {
                    "it has userId, itemId, time");
     check_mentions(refusal("buyer,isbn,grade\n1,2,3\n"), "3 fields separated by commas", "--user-column",
                    "--columns user,item,-,time");
-    check_mentions(refusal("userID\tartistID\tweight\n1\t2\t3\n"), "time 'weight'", "if this line is a header",
-                   "--user-column");
+    check_mentions(refusal("userID\tartistID\tweight\n1\t2\t3\n"), "no column called item_id", "--item-column");
+    CHECK(rows("User\tItem\nanna\ttea\n") == Rows{{"anna", "tea", 0}});
+    CHECK(rows("USER_ID,Rating,ItemId,Timestamp\nanna,5,tea,7\n") == Rows{{"anna", "tea", 7}});
     check_mentions(refusal("user_id,user,item\n1,2,3\n"), "has both 'user_id' and 'user'", "--user-column");
     check_mentions(refusal("user,item\n1,2\nuser,item\n"), "line 3: the header of line 1 again");
     check_mentions(refusal(std::string("\xFF\xFEu\0s\0", 6)), "UTF-16", "iconv");

@@ -117,6 +117,8 @@ TEST_SUITE("tasks.baselines") {
     data.test = {test_ptr, test};
     BprmfTask::Options options{.embed_dim = 2, .cutoffs = {1}};
     BprmfTask model(options, data);
+    CHECK(contains(BprmfTask({.embed_dim = 2, .cutoffs = {1, 3}}, data).protocol(Split::test),
+                   "left out; lists of K >= 3 hold all items, so recall@K says nothing; held-out"));
     // Item 2 is all that either user lacks in the test: user 0 wants it, user 1 wants the training item 1.
     model.begin_evaluation();
     CHECK(evaluation_metrics(model, Split::test, {1, 1}, DType::f32).at("recall@1") == 0.5);
@@ -161,6 +163,18 @@ TEST_SUITE("tasks.baselines") {
               "; users with fewer than 70 items to draw from, none of which is drawn twice: 2" + untrained);
 
     CHECK(contains(make({.candidates = 2})->protocol(Split::test), "left out; HR@K is 1 for K above 2; eval.repeats"));
+
+    const auto make_at = [&](std::int64_t k, RankingOptions ranking) {
+      SasRecArch arch;
+      arch.hidden = 6;
+      ranking.at = {k};
+      return SequenceTask({.arch = arch, .ranking = ranking}, read_set(sequence_set(histories, 6)))
+          .protocol(Split::test);
+    };
+    for (const bool full : {true, false}) {
+      CHECK(contains(make_at(6, {.full = full}), "left out; HR@K is 1 for K above 5; eval.repeats"));
+      CHECK_FALSE(contains(make_at(5, {.full = full}), "HR@K"));
+    }
 
     const auto all = make({.full = true, .both = true, .repeats = Repeats::keep});
     CHECK(all->protocol(Split::test) ==

@@ -85,7 +85,7 @@ TEST_SUITE("tasks.recommendation") {
     const IdTable table({"a", "b", "c", "a b"}, {"Film", "Film", "Other", ""});
     CHECK(table.find("b") == 1);
     CHECK(table.find("Other") == 2);
-    CHECK(table.find("Film") == -1);
+    CHECK(table.find("Film") == IdTable::kSeveral);
     CHECK(table.find("") == -1);
     CHECK(table.called(2) == "Other (c)");
     CHECK(table.called(3) == "a b");
@@ -107,6 +107,9 @@ TEST_SUITE("tasks.recommendation") {
     CHECK(error_of(Fault::usage, [&] {
             find_ids({{"a"}, {"c"}, {"a"}}, table, "option user", "");
           }) == "option user: 'a' occurs twice");
+    CHECK(error_of(Fault::usage, [&] {
+            find_ids({{"Other"}, {"Film"}}, table, "option candidates", "the items");
+          }) == "option candidates: 'Film' is a name of several; give the id instead");
     std::vector<WrittenId> many;
     for (std::int64_t i = 1; i <= 12; ++i) many.push_back({"u" + std::to_string(i), i});
     CHECK(contains(error_of(Fault::data, [&] { find_ids(many, table, "reading", "the users"); }),

@@ -293,7 +293,20 @@ void note_without_effect(const Options& options) {
       {{"model.conv_channels", "model.conv_kernel_size"}, "model.use_conv1d", {"true"}, true},
       {{"loss.smooth_order"}, "loss.smooth_weight", {"0"}, false},
       {{"loss.jacobian_directions"}, "loss.jacobian", {"0"}, false},
-      {{"loss.constraint_weight"}, "loss.constraint", {""}, false}};
+      {{"loss.constraint_weight"}, "loss.constraint", {""}, false},
+      {{"optim.lazy"}, "optim.name", {"adam_atan2"}, false},
+      {{"optim.lazy"}, "loss.name", {"softmax"}, false},
+      {{"loss.negatives"}, "loss.name", {"gbce", "sampled_softmax"}, true},
+      {{"loss.calibration"}, "loss.name", {"gbce"}, true},
+      {{"loss.popularity"}, "loss.name", {"sampled_softmax"}, true},
+      {{"loss.l2_tables"}, "loss.l2_emb", {"0"}, false},
+      {{"model.mhc_expansion_rate", "model.mhc_init_gate", "model.mhc_sinkhorn_iter"}, "model.mhc", {"none"}, false},
+      {{"model.norm", "model.ffn_residual"}, "model.mhc", {"streams"}, false},
+      {{"model.time_span", "model.time_dropout"}, "model.kind", {"sasrec"}, false},
+      {{"model.pretrain_epochs", "model.pretrain_lr", "model.pretrain_l2"}, "model.pretrain", {"bprmf"}, true},
+      {{"model.pretrain_scale"}, "model.pretrain", {"", "none"}, false},
+      {{"loss.kg_l2", "batch.kg_size"}, "model.kge", {"true"}, true},
+      {{"dist.row_threshold"}, "dist.mode", {"replicate"}, false}};
   for (const Need& need : kNeeds)
     for (const char* key : need.keys) {
       if (!options.knows(key) || !options.knows(need.other) || options.origin(key) != "command line") continue;

@@ -21,6 +21,7 @@ void set_common_defaults(Options& o) {
                   "eval.every = 10", "stop.patience = 10", "run.seed = 2019"});
   o.alias("batch.size", "cf_batch_size");
   o.alias("eval.every", "evaluate_every");
+  o.alias("train.epochs", "n_epoch");
   o.alias("stop.patience", "stopping_steps");
 }
 
@@ -50,14 +51,15 @@ void require_graph(const H5File& file) {
 void KgatConfig::add_options(Options& o) {
   set_common_defaults(o);
   KgatArch& arch = model_.arch;
-  o.add("model.embed_dim,embed_size", &arch.embed_dim, 64, between(1, kMostWidth),
+  o.add("model.embed_dim,embed_size,embed_dim", &arch.embed_dim, 64, between(1, kMostWidth),
         "width of the embeddings of entities and users");
-  o.add("model.relation_dim,kge_size", &arch.relation_dim, 64, between(1, kMostWidth),
+  o.add("model.relation_dim,kge_size,relation_dim", &arch.relation_dim, 64, between(1, kMostWidth),
         "width of the space of each relation");
-  o.add("model.conv_dims,conv_dim_list", &arch.conv_dims, {64, 32, 16}, between(1, kMostWidth),
+  o.add("model.conv_dims,conv_dim_list,layer_size", &arch.conv_dims, {64, 32, 16}, between(1, kMostWidth),
         "widths of the propagation layers");
-  o.choice("model.aggregator,aggregation_type", &arch.aggregator, ops::Aggregator::bi_interaction,
-           "how a node's embedding and its neighbours' sum become the next layer's");
+  o.choice("model.aggregator,aggregation_type,alg_type", &arch.aggregator, ops::Aggregator::bi_interaction,
+           "how a node's embedding and its neighbours' sum become the next layer's")
+      .value_alias("bi", "bi-interaction");
   o.choice("model.laplacian,laplacian_type,adj_type", &model_.laplacian, FirstAdjacency::random_walk,
            "adjacency of the first epoch; symmetric-upstream as the reference programs compute it, attention from the "
            "initial embeddings")
@@ -72,8 +74,9 @@ void KgatConfig::add_options(Options& o) {
         "share of the edges that a step leaves out");
   o.add("model.leaky_slope", &arch.slope, 0.01, non_negative,
         "slope of LeakyReLU below 0 (the TensorFlow program: 0.2)");
-  o.add("model.attention", &model_.attention, true, "recompute the adjacency from the embeddings after each epoch");
-  o.add("model.kge", &model_.triples, true, "also train on the triples of the graph");
+  o.add("model.attention,use_att", &model_.attention, true,
+        "recompute the adjacency from the embeddings after each epoch");
+  o.add("model.kge,use_kge", &model_.triples, true, "also train on the triples of the graph");
   o.choice(
       "data.graph", &model_.graph, GraphControl::whole,
       "knowledge graph: that of the data set (whole), with the tails of each relation permuted at random by run.seed "
@@ -215,7 +218,7 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
 
 void BprmfConfig::add_options(Options& o) {
   set_common_defaults(o);
-  o.add("model.embed_dim,embed_size", &model_.embed_dim, 64, between(1, kMostWidth),
+  o.add("model.embed_dim,embed_size,embed_dim", &model_.embed_dim, 64, between(1, kMostWidth),
         "width of the embeddings of users and items");
   o.section("loss", "Loss");
   o.add("loss.cf_l2,l2loss_lambda", &model_.l2, 1e-5, non_negative, "weight of the embeddings' squares");

@@ -49,12 +49,14 @@ IdTable read_list(const std::string& path, std::int64_t count) {
   std::int64_t at = 0;
   next_line(in, line, at, path);  // the header
   while (next_line(in, line, at, path)) {
+    if (trim(line).empty()) continue;
     std::istringstream fields(line);
     std::string raw, name;
     std::int64_t number = -1;
-    if (!(fields >> raw)) continue;
+    if (line.front() != ' ' && line.front() != '\t') fields >> raw;  // else it has no id, as one of amazon-book
     require_data((fields >> number) && number >= 0 && number < count, "reading '", path, "', line ", at,
                  ": no number below ", count, " after '", raw, "'");
+    if (raw.empty()) raw = join("number ", number);
     require_data(ids[number].empty(), "reading '", path, "', line ", at, ": number ", number, " is already that of '",
                  ids[number], "'");
     const auto [known, is_new] = line_of.emplace(raw, at);

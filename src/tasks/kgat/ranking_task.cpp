@@ -42,6 +42,9 @@ std::string RankingTask::protocol(Split split) const {
   }
   return join(size(split), " users, full ranking of ", data_.items, " items, training ",
               split == Split::test && data_.valid.count() > 0 ? "and validation " : "", "items left out",
+              ranking_.depth() >= data_.items
+                  ? join("; lists of K >= ", data_.items, " hold all items, so recall@K says nothing")
+                  : "",
               known > 0 ? join("; held-out items among these, which count as missed: ", known) : "",
               untrained > 0 ? join("; items without a training interaction: ", untrained) : "");
 }

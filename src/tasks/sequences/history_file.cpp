@@ -81,6 +81,7 @@ class Reader {
   }
   void add(Events& to, const std::string& item, const Moment& time) {
     const std::int64_t number = items_.find(item);
+    if (number == IdTable::kSeveral) fail("'", item, "' is the name of several items; give the id instead");
     if (number < 0) unknown.push_back({item, line_});
     if (number < 0 && unknown_ == Unknown::skip) return;
     to.items.push_back(static_cast<std::int32_t>(number + 1));
@@ -146,7 +147,9 @@ Histories read_histories(const std::string& path, const InteractionOptions& opti
   Reader reader(path, items, unknown);
   reader.read(options);
   require_data(!timed || reader.timed, "reading '", path, "': it has no times, and this model needs them");
-  Histories histories{.users = {}, .offsets = {0}, .item = {}, .time = {}, .reading = reader.reading, .left_out = ""};
+  Histories histories{
+      .users = {}, .offsets = {0}, .item = {}, .time = {}, .reading = reader.reading, .times = "", .left_out = ""};
+  std::int64_t first = kLargestTime, last = 0;
   std::vector<WrittenId> empty;
   for (std::size_t u = 0; u < reader.users.size(); ++u) {
     const Events& events = reader.events[u];
@@ -164,6 +167,7 @@ Histories read_histories(const std::string& path, const InteractionOptions& opti
       histories.item.push_back(events.items[k]);
       if (timed) raw.push_back(events.times[k].seconds);
     }
+    if (timed) first = std::min(first, raw.front()), last = std::max(last, raw.back());
     histories.offsets.push_back(std::ssize(histories.item));
     histories.time.resize(histories.time.size() + raw.size());
     scale_times(raw, scale, std::span(histories.time).last(raw.size()));
@@ -176,6 +180,10 @@ Histories read_histories(const std::string& path, const InteractionOptions& opti
     require_data(empty.empty(), "reading '", path, "': ", no_items, skip);
   }
   require_data(!histories.users.empty(), "reading '", path, "': no history has one of ", known_items);
+  constexpr std::int64_t k2100 = 4102444800;
+  if (timed)
+    histories.times = join(date_time_text(first), " to ", date_time_text(last), " UTC",
+                           last >= k2100 ? "; numbers in another unit need --time-unit" : "");
   std::unordered_set<std::string> distinct;
   for (const WrittenId& id : reader.unknown) distinct.insert(id.text);
   if (!distinct.empty())

@@ -19,6 +19,7 @@ struct Histories {
   std::vector<std::int32_t> item;     ///< 1..I, oldest first
   std::vector<std::int64_t> time;     ///< scaled as the data set's times; empty without times
   std::string reading;                ///< InteractionFile::reading(); empty for a user per line
+  std::string times;                  ///< the first and the last as dates; empty if the model needs no times
   std::string left_out;  ///< "3 events of 2 unknown items, 1 users without a known item: 'bob' (line 7)"; "": nothing
   UserHistory of(std::int64_t user) const;
 };

@@ -5,6 +5,7 @@
 
 #include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
+#include "lockstep/ops/hyper_connections.hpp"
 #include "lockstep/ops/item_softmax.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "tasks/sequences/item_shard_program.hpp"
@@ -38,10 +39,11 @@ void SequenceConfig::add_options(Options& o) {
            "manifold-constrained hyper-connections: residual streams, or the public code's collapsed form (always in "
            "double)");
   o.shorthand("no_mhc", "model.mhc", "none");
-  o.add("model.mhc_expansion_rate,mhc-expansion-rate", &arch_.streams, 4, between(1, 64), "residual streams");
+  o.add("model.mhc_expansion_rate,mhc-expansion-rate", &arch_.streams, 4,
+        between(1, ops::HyperConnection::kMostStreams), "residual streams");
   o.add("model.mhc_init_gate,mhc-init-gate", &arch_.mhc_gate, 0.01, "initial factor of the dynamic part of the maps");
-  o.add("model.mhc_sinkhorn_iter,mhc-sinkhorn-iter", &arch_.sinkhorn_iterations, 20, between(1, kMostCycles),
-        "Sinkhorn iterations for the mixing matrix");
+  o.add("model.mhc_sinkhorn_iter,mhc-sinkhorn-iter", &arch_.sinkhorn_iterations, 20,
+        between(1, ops::HyperConnection::kMostSteps), "Sinkhorn iterations for the mixing matrix");
   o.add("model.recompute,recompute", &arch_.recompute, false,
         "recompute a block's values in the backward pass instead of storing them: less memory, the same bits")
       .may_change();
@@ -112,7 +114,10 @@ SequenceTask::Options SequenceConfig::model_options(DType dtype, std::uint64_t s
   a.l2_items_only = l2_tables_ == "items";
   a.xavier_uniform = initial_ == "xavier_uniform";
   options.ranking.full = candidates_ == "full";
-  require_usage(!options.ranking.at.empty(), "option eval.k is empty: must have at least one K");
+  std::vector<std::int64_t> cutoffs = ranking_.at;
+  std::ranges::sort(cutoffs);
+  require_usage(!cutoffs.empty() && std::ranges::adjacent_find(cutoffs) == cutoffs.end(),
+                "option eval.k: must have at least one K, and none twice");
   return options;
 }
 

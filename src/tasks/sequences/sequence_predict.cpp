@@ -67,7 +67,7 @@ std::vector<std::string> read_names(const std::string& path, const std::vector<s
   std::string line;
   for (std::int64_t number = 0; next_line(in, line, number, path);) {
     if (line.empty()) continue;
-    const std::string separator = line.find("::") != std::string::npos ? "::" : "\t";
+    const std::string separator = line.find('\t') != std::string::npos ? "\t" : "::";
     const std::size_t end = line.find(separator);
     require_data(end != std::string::npos, "reading '", path, "', line ", number,
                  ": neither '::' nor a tab separates ID and name");
@@ -111,6 +111,7 @@ Recommender make_recommender(const Arguments& a, const SequenceTask& task, Seque
                           a.unknown == "skip" ? Unknown::skip : Unknown::refuse, task.network().arch().timed,
                           data.has_time() ? set.text_attribute("/", "time_scale") : "raw");
     if (!file.reading.empty()) model.notes.push_back("histories are read as " + file.reading);
+    if (!file.times.empty()) model.notes.push_back("times of the histories: " + file.times);
     if (!file.left_out.empty()) model.notes.push_back("left out of the histories: " + file.left_out);
     model.users = IdTable(file.users);
     model.chosen = consecutive<std::int64_t>(model.users.size());

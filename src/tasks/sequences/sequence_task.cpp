@@ -433,12 +433,11 @@ std::string SequenceTask::protocol(Split split) const {
   const Evaluated& evaluated = evaluated_[static_cast<std::size_t>(split)];
   const std::size_t all = evaluated.users.size();
   const std::string drawn = size(split) < static_cast<std::int64_t>(all) ? join(" drawn from ", all) : "";
-  return join(size(split), " users", drawn, ", ", name_of(options_.ranking.full), " ranking of ", data_.n_items,
-              " items, known items ", options_.ranking.repeats == Repeats::keep ? "included" : "left out",
-              options_.ranking.full || std::ranges::max(options_.ranking.at) <= options_.ranking.candidates
-                  ? ""
-                  : join("; HR@K is 1 for K above ", options_.ranking.candidates),
-              evaluated.notes);
+  const RankingOptions& ranking = options_.ranking;
+  const std::int64_t rivals = ranking.full ? data_.n_items - 1 : std::min(ranking.candidates, data_.n_items - 1);
+  return join(size(split), " users", drawn, ", ", name_of(ranking.full), " ranking of ", data_.n_items,
+              " items, known items ", ranking.repeats == Repeats::keep ? "included" : "left out",
+              std::ranges::max(ranking.at) > rivals ? join("; HR@K is 1 for K above ", rivals) : "", evaluated.notes);
 }
 
 std::vector<std::pair<std::string, std::string>> SequenceTask::facts() const {

@@ -82,6 +82,9 @@ printf '[model]\nkind = kgat\nembed_dim = 16\nconv_dims = 16\n[batch]\nsize = 96
 runs 2 kgat --dataset last-fm --batch.accumulate 2 --lr-scaling sqrt
 says 'option --dataset: the configuration is configs/kgat-last-fm.ini' 'batch: 192 over 2 ranks \(96 each\) of interactions, 2 micro-batches of 96 at once; 384 of triples' 'scaled by scale_lr = sqrt'
 exists runs/kgat-last-fm/checkpoints/final.h5
+runs 1 kgat --data.path kgat.h5 --run-dir words --n_epoch 1 --embed_dim 16 --relation_dim 8 --layer_size '[16, 8]' --alg_type bi --adj_type si \
+  --use_att true --use_kge false --mess_dropout '[0.1, 0.1]' --Ks '[20, 40]'
+says 'model.conv_dims = 16,8, model.aggregator = bi-interaction, model.laplacian = random-walk' 'model.kge = false, eval.k = 20,40'
 answered 'option --num_gpus = 2: with --device cuda; on CPUs, mpirun -n 2 lockstep train' kgat --num_gpus 2
 answered 'option --fp16: CPUs compute in fp32 or fp64' kgat --fp16 --dataset last-fm
 

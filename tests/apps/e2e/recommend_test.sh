@@ -86,7 +86,7 @@ for repeats in drop keep; do
 done
 says 'test, 4 users, sampled-100 ranking of 4 items, known items included'
 ok "$LOCKSTEP" eval --checkpoint few-drop/checkpoints/final.h5
-says "^test, 1 users, sampled-100 ranking of 4 items, known items left out; eval.repeats = drop \(keep evaluates them\) leaves out 1 user whose held-out item is in their history \\('a,b'\\)" \
+says "^test, 1 users, sampled-100 ranking of 4 items, known items left out; HR@K is 1 for K above 3; eval.repeats = drop \(keep evaluates them\) leaves out 1 user whose held-out item is in their history \\('a,b'\\)" \
   "; left out: 2 users without another item to rank \\('bob', 'eve'\\)" 'candidates +1$' 'hr@10 +1$'
 ok "$LOCKSTEP" eval --checkpoint few-drop/checkpoints/final.h5 --split validation
 run 3 "$LOCKSTEP" train --model.kind sasrec --data.path few.h5 --run-dir few-error --eval.repeats refuse
@@ -121,6 +121,12 @@ refused 2 "option user: 'nobody' is none of the 150 users of '[^']*data.h5' \('1
 refused 3 "reading 'unknown.txt': 'nobody' \(line 2\), 'none' \(line 4\) are none of the 150 users" tisasrec --users-file unknown.txt
 printf 'org remap\na 0\nb 0\n' >twice.txt
 refused 3 "reading 'twice.txt', line 3: number 0 is already that of 'a'" kgat --all-users --user-names twice.txt
+printf '7\tFilm::7\n' >tabs.dat
+predict 0 1 sasrec --user 7 --candidates Film::7 --item-names tabs.dat
+says '  Film::7 \(7\)$'
+{ echo 'org remap freebase'; echo ' 0 m.0'; for i in $(seq 399); do echo "item-$i $i m.$i"; done; } >nameless.txt  # the first one
+predict 0 1 kgat --user 7 --candidates 'm.0,item-5' --item-names nameless.txt
+says '  m.0 \(number 0\)$' '  m.5 \(item-5\)$'
 printf '0001\tFilm 1\n0002\tFilm 2\n' >none.dat
 refused 3 "reading 'none.dat': none of its ids is an item of the data set \('1' .. '96'\)" sasrec --user 7 --item-names none.dat
 printf 'org remap\na 0\nb 1\na 2\n' >twice.txt

@@ -32,6 +32,14 @@ for loss in gbce sampled_softmax softmax; do
   close_model l1/checkpoints/final.h5 d2/checkpoints/final.h5 2e-3
 done
 
+# Options that the others make ineffective are named.
+train quiet 1 sasrec --steps 1 --loss.negatives 20 --mhc_sinkhorn_iter 3 --time_dropout table --eval.final none --run.resume never
+for text in 'loss.negatives = 20 has no effect with loss.name = bce' 'model.mhc_sinkhorn_iter = 3 has no effect with model.mhc = none' \
+  'model.time_dropout = table has no effect with model.kind = sasrec'; do says_once "option $text"; done
+train quiet 1 sasrec --steps 1 --mhc streams --norm post --loss.name softmax --optim.lazy --eval.final none --run.resume never
+says_once 'option model.norm = post has no effect with model.mhc = streams'
+says_once 'option optim.lazy = true has no effect with loss.name = softmax'
+
 # Items cut over the ranks: the bits of whole ones, on any number of ranks, also when a run continues in the other form.
 for more in "" "--l2_emb 0.001 --optim.clip_norm 0.5 --optim.ema 0.9 --threads 2"; do
   softmax() { train "$1" "$2" sasrec --loss.name softmax $more "${@:3}"; }

@@ -266,5 +266,9 @@ TEST_SUITE("prep.selection") {
     CHECK(files[1].filename() == "t1.nc");
     check_mentions(error_of(Fault::usage, [&] { expand_files({"x*.nc"}); }), "x*.nc", "no file matches");
     check_mentions(error_of(Fault::usage, [&] { expand_files({"x.nc"}); }), "no such file");
+    write_text("a,b.nc", "");  // the list has two words
+    CHECK(error_of(Fault::usage, [&] {
+            expand_files({"a", "b.nc"});
+          }) == "opening 'a': no such file; for the file 'a,b.nc' write each comma of its name as '\\,'");
   }
 }

@@ -56,9 +56,17 @@ TEST_SUITE("tasks.history_file") {
       CHECK(h.offsets == Times{0, 3, 4});
       CHECK(h.item == Items{3, 2, 1, 2});
       CHECK(h.time == Times{1, 1, 5, 1});
+      CHECK(h.times == "1970-01-01 00:00:07 to 1970-01-01 00:05:00 UTC");
       CHECK(h.of(1).items.size() == 1);
       CHECK(h.of(1).times[0] == 1);
     }
+  }
+
+  TEST_CASE("a name of several items is refused, also where unknown items are left out") {
+    const IdTable twins({"1", "2", "3"}, {"Dracula", "Dracula", "Emma"});
+    write_text("h", "user,item\nanna,Emma\nanna,Dracula\n");
+    CHECK(error_of(Fault::data, [&] { read_histories("h", {}, twins, "the 3 items", Unknown::skip, false, "raw"); }) ==
+          "reading 'h', line 3: 'Dracula' is the name of several items; give the id instead");
   }
 
   TEST_CASE("a user per line may have times in any unit, but takes no options of a table") {
@@ -74,7 +82,9 @@ TEST_SUITE("tasks.history_file") {
   }
 
   TEST_CASE("without times the order of the file stays, and a model without times takes none") {
+    CHECK(contains(read("user,item,time\n1,30,1700000000000\n", true).times, " UTC; numbers in another unit need"));
     const Histories h = read("user,item\n1,30\n2,10\n1,10\n");
+    CHECK(h.times.empty());
     CHECK(h.item == Items{3, 1, 1});
     CHECK(h.of(0).times.empty());
     CHECK(read("{\"user\": 5, \"items\": [20, 10], \"times\": [9, 3]}").item == Items{1, 2});

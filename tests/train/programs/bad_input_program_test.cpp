@@ -30,6 +30,8 @@ TEST_SUITE("train.programs.bad_input") {
     const Case cases[] = {
         {"a batch larger than the data", training({"--batch.size", "501"}), 2,
          "a batch of 501 is larger than the 500 training samples"},
+        {"micro-batches without samples", training({"--batch.size", "200", "--batch.accumulate", "4"}), 2,
+         "option batch.accumulate = 4: with micro-batches of 200, 3 hold the 500 training samples of "},
         {"an unwritable run directory", training({"--run-dir", "file/run"}), 2, "file/run"},
         {"a missing data file", training({"--data.path", "none.h5"}), 2, "none.h5"},
         {"a foreign data file", training({"--data.path", "foreign.h5"}), 3, "foreign.h5"},
