@@ -25,6 +25,8 @@ ScheduleOptions resolved(ScheduleOptions schedule, std::int64_t epochs, std::int
 
 const Metric& deciding_of(const std::vector<Metric>& metrics, const std::string& wanted) {
   if (wanted.empty()) return metrics.front();
+  require_usage(!wanted.starts_with("bias"), "option eval.best = ", wanted,
+                ": an error with a sign is not best where it is smallest; choose a metric such as rmse or mae");
   std::vector<std::string> names;
   for (const Metric& m : metrics) {
     if (m.name == wanted) return m;
