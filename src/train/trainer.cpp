@@ -43,7 +43,9 @@ const Metric& deciding_of(const std::vector<Metric>& metrics, const std::string&
 Metric deciding_metric(const RunConfig& config, Task& model) {
   // Sums of 1: with sums of 0, an output or a table without samples would report no metric.
   std::vector<Metric> metrics = model.metrics(Split::validation, std::vector<double>(model.sum_count(), 1));
-  for (const std::string& name : model.collective_metric_names()) metrics.push_back({name});
+  // They are shares of solved puzzles or tasks, except the work of several tries, segments@K.
+  for (const std::string& name : model.collective_metric_names())
+    metrics.push_back({name, 0, !name.starts_with("segments@")});
   return deciding_of(metrics, config.eval.best);
 }
 
