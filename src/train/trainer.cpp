@@ -288,8 +288,11 @@ void Trainer::Impl::record_evaluation(const Evaluation& found, std::vector<std::
   const Metric watched = loss != nullptr ? *loss : found.metrics.front();
   for (const Metric& m : found.metrics) record.emplace_back(m.name == "loss" ? kValidationLoss : m.name, m.value);
   state.history.append(record);
+  // Before the first success, such as a puzzle that is solved, later weights have learnt more.
+  const bool none_yet = decides.larger_is_better && decides.value == 0 && state.best == 0;
   if (std::isfinite(decides.value) &&
-      (state.best_epoch < 0 || (decides.larger_is_better ? decides.value > state.best : decides.value < state.best))) {
+      (state.best_epoch < 0 || none_yet ||
+       (decides.larger_is_better ? decides.value > state.best : decides.value < state.best))) {
     state.best = decides.value;
     state.best_epoch = state.epoch;
     state.best_step = state.step;
