@@ -208,8 +208,8 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
                                  threshold, whole > 1 ? " %, its unit; if it is a fraction, say --units aice=1" : ""),
                             [&](std::size_t p) {
                               if (!std::isfinite(aice[p])) return true;
-                              if (s.mask_mode == "ocean") return aice[p] < threshold;
-                              return s.ice_ge ? aice[p] >= threshold : aice[p] > threshold;
+                              const int order = compare(aice[p], threshold);
+                              return s.mask_mode == "ocean" ? order < 0 : s.ice_ge ? order >= 0 : order > 0;
                             });
   } else {
     report.in_mode = report.valid;
@@ -429,6 +429,19 @@ void summarise(const Candidates& c, const Selection& s, const SelectionReport& r
     if (column.filled) filled.push_back(name);
     const std::string units = units_of(column, s);
     if (units.empty()) unknown.push_back(name);
+    const std::size_t at = variables.size() - 1;
+    const auto [mean, deviation] = at < set.n_in()
+                                       ? std::pair(set.input_mean[at], set.input_std[at])
+                                       : std::pair(set.output_mean[at - set.n_in()], set.output_std[at - set.n_in()]);
+    double lost = 0;
+    for (const double value : column.values)
+      if (const auto single = static_cast<float>(value); std::isfinite(single))
+        lost = std::max(lost, std::abs(value - static_cast<double>(single)));
+    if (lost > 0.01 * deviation)
+      summary.warning("column ", name, ": single precision, in which rows are stored, changes values by up to ",
+                      printed("%.2g", lost), ", but their deviation is ", printed("%.2g", deviation),
+                      "; subtract an offset, as in ", name, "=", variables.back(), "*1",
+                      printed("%+.10g", -std::floor(mean)));
     const auto& without = column.without_units;
     if (!column.units.empty() && !without.empty() && units == column.units)
       summary.warning("column ", name, ": ", without.size(), " of ", c.files.size(),

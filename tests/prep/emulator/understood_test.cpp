@@ -243,6 +243,29 @@ TEST_SUITE("prep.understood") {
                    "2000-01-01 00:00 is in a.nc and in b.nc for the same places");
   }
 
+  TEST_CASE("thresholds compare as single precision stores numbers, and a column that it cannot hold is named") {
+    const auto single = [](double v) { return static_cast<double>(static_cast<float>(v)); };
+    write_netcdf("s.nc", NC_NETCDF4, {{"n", 4}},
+                 {{"part", NC_FLOAT, {"n"}, {single(0.1), single(0.2), single(0.1), single(0.05)}, {}},
+                  {"aice", NC_FLOAT, {"n"}, {single(0.15), single(0.15), single(0.3), single(0.7)}, {}},
+                  {"day", NC_DOUBLE, {"n"}, {2459000.51, 2459000.52, 2459000.53, 2459000.54}, {}},
+                  {"q", NC_FLOAT, {"n"}, {1, 2, 3, 4}, {}}});
+    const auto cells = [](const std::string& words) {
+      prepare("netcdf --input s.nc --inputs part --outputs q --val-fraction 0 -o o.h5 " + words);
+      return read("o.h5").cell;
+    };
+    CHECK(cells("--mask 'part > 0.1'") == std::vector<std::int64_t>{1});
+    CHECK(cells("--mask 'part == 0.1'") == std::vector<std::int64_t>{0, 2});
+    CHECK(cells("--mask 'part <= 0.1'") == std::vector<std::int64_t>{0, 2, 3});
+    CHECK(cells("--mask-mode sea_ice --min-ice 0.15") == std::vector<std::int64_t>{2, 3});
+    CHECK(cells("--mask 'day >= 2459000.53'") == std::vector<std::int64_t>{2, 3});
+    check_mentions(prepare("netcdf --input s.nc --inputs day --outputs q --val-fraction 0 -o o.h5"),
+                   "warning: column day: single precision, in which rows are stored, changes values by up to 0.0",
+                   "subtract an offset, as in day=day*1-2459000");
+    CHECK_FALSE(contains(prepare("netcdf --input s.nc --inputs day=day*1-2459000 --outputs q --val-fraction 0 -o o.h5"),
+                         "warning"));
+  }
+
   TEST_CASE("thresholds of ice are fractions, also of a column in percent; units that differ or mislead are named") {
     const auto write = [](const char* name, const std::string& units, double factor, const std::string& of_sst = "K") {
       const auto unit = [](const std::string& text) { return text.empty() ? Texts{} : Texts{{"units", text}}; };
