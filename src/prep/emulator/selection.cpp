@@ -457,6 +457,12 @@ void summarise(const Candidates& c, const Selection& s, const SelectionReport& r
     summary.line("outside the mode", r.valid - r.in_mode, "  (", set.mask_mode, ", aice threshold ", set.min_ice, ")");
   if (s.needs_aice() && whole_ice(c, s) > 1)
     summary.note("aice is in %: the threshold ", s.min_ice, " is ", s.min_ice * 100, " %");
+  if (s.mask_mode == "both" && (s.min_ice > 0 || s.ice_ge))
+    summary.warning("domain.min_ice_concentration = ", s.min_ice,
+                    " chooses no points, because domain.mask_mode = both keeps all; say --mask-mode sea_ice or ocean");
+  if (s.pole == "all" && (s.pole_clean || s.lat_min != Selection().lat_min))
+    summary.warning("domain.lat_min = ", s.lat_min,
+                    " chooses no points, because domain.pole = all keeps all; say --pole north, south or both");
   if (r.at_pole != r.in_mode) summary.line("not at the pole", r.in_mode - r.at_pole);
   const auto dropped = listed(r.dropped, ", ", [](const auto& of) { return join(of.first, " ", of.second); });
   summary.line("dropped", r.at_pole - r.complete,

@@ -289,6 +289,9 @@ TEST_SUITE("prep.understood") {
                    "warning: column aice: values of 5 to 95 are unlikely in the unit 1", "--units aice=%");
     prepare("netcdf --units aice=%" + words + "hidden.nc");
     CHECK(read("o.h5").rows() == 16);
+    check_mentions(prepare("netcdf --inputs b --outputs sst --min-ice 0.175 --lat-min 60 -o o.h5 --input fraction.nc"),
+                   "warning: domain.min_ice_concentration = 0.175 chooses no points, because domain.mask_mode = both",
+                   "warning: domain.lat_min = 60 chooses no points, because domain.pole = all");
     write("small.nc", "Percent", 1);
     check_refused("netcdf" + words + "small.nc", 3, "aice > 17.5 %", "--units aice=1");
     check_mentions(prepare("netcdf --input small.nc --inputs b,aice --outputs sst -o o.h5"),
