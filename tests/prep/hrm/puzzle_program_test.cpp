@@ -145,7 +145,7 @@ TEST_SUITE("prep.puzzle_program") {
     check_mentions(prepare("sudoku --train list.txt -o o.h5"), "no header: question",
                    "1 answers are not in 'list.txt'");
     write_text("t.csv", "question,answer\n1...............,1234341221434321\n1...............,1324241331424231\n");
-    check_mentions(make("sudoku --train t.csv"),
+    check_mentions(prepare("sudoku --train t.csv -o o.h5"),
                    "warning: 1 rows of 't.csv' give another answer to the question of an earlier row");
   }
 
