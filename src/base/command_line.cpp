@@ -88,7 +88,8 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
   bool options_end = false;
   for (const std::string& arg : args) {
     options_end = options_end || arg == "--";
-    if (!options_end && !joined.empty() && (arg == "true" || arg == "false") && joined.back().starts_with("--")) {
+    const bool is_truth = truth(arg) == "true" || truth(arg) == "false";
+    if (!options_end && !joined.empty() && is_truth && joined.back().starts_with("--")) {
       const Option::Spec* row = table.find(joined.back().substr(2));
       const Impl::Word* word = table.find_word(joined.back().substr(2));
       if (word != nullptr ? !word->takes_value : row != nullptr && row->flag()) {
@@ -159,9 +160,14 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
     if (option.position_key >= 0 || option.string_key == kWord) {
       for (const std::string& word : option.value) {
         const auto equals = word.find('=');
-        Option::Spec* row = equals == std::string::npos ? nullptr : table.find(word.substr(0, equals));
+        std::string name = equals == std::string::npos ? "" : word.substr(0, equals);
+        name.erase(0, name.find_first_not_of('+'));  // Hydra, which HRM and TRM use, adds keys by +key=value
+        Option::Spec* row = table.find(name);
+        const Impl::Word* theirs = table.find_word(name);
         if (row != nullptr && row->configuration())
           type(*row, word.substr(equals + 1));
+        else if (theirs != nullptr)
+          foreign.emplace_back(theirs, word.substr(equals + 1));
         else
           given_words.push_back(word);
       }
@@ -209,7 +215,7 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
   }
   for (const auto& [row, value] : typed) row->set(value, "command line");
   for (const auto& [word, value] : foreign) {
-    const Reply reply = word->reply(value);
+    const Reply reply = word->reply(truth(value));
     for (const auto& [key, meant] : reply.keys) {
       seen.insert(&table.at(key));
       table.at(key).set(meant, "command line");
@@ -234,10 +240,16 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
   if (next < given_words.size()) {
     const std::string& word = given_words[next];
     const auto equals = word.find('=');
-    throw Error(Fault::usage,
-                join("unexpected argument '", word, "'",
-                     equals != std::string::npos && configurable ? table.suggestion(word.substr(0, equals), "")
-                                                                 : join("; see ", table.program, " --help")));
+    // --hidden-dims 64 32
+    const auto at = std::ranges::find(args, word);
+    const bool second = at - args.begin() >= 2 && !at[-1].starts_with("-") && at[-2].starts_with("--");
+    throw Error(Fault::usage, join("unexpected argument '", word, "'",
+                                   equals != std::string::npos && configurable
+                                       ? table.suggestion(word.substr(0, equals), "")
+                                       : join(second ? join("; values of one option are separated by commas, as in ",
+                                                            at[-2], " ", at[-1], ",", word)
+                                                     : "",
+                                              "; see ", table.program, " --help")));
   }
   return true;
 }

@@ -137,9 +137,9 @@ T read_value(const Option::Spec& spec, const std::string& text) {
   [[maybe_unused]] const auto read = reader(spec.unit_name);
   if constexpr (std::same_as<T, bool>) {
     for (const char* yes : {"true", "yes", "on", "1"})
-      if (text == yes) return true;
+      if (truth(text) == yes) return true;
     for (const char* no : {"false", "no", "off", "0"})
-      if (text == no) return false;
+      if (truth(text) == no) return false;
     wrong("must be true or false");
   } else if constexpr (std::integral<T>) {
     return integer<T>(text, read);

@@ -102,6 +102,11 @@ struct Options::Impl {
 /// Maps `-` and `_` to `.`, so that all three separators compare equal. Letters keep their case.
 std::string fold(std::string name);
 
+/// The value itself, or true and false for Python's True and False.
+inline std::string truth(const std::string& value) {
+  return value == "True" ? "true" : value == "False" ? "false" : value;
+}
+
 inline bool is_yaml(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
 
 }  // namespace lockstep

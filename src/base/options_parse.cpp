@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/options_impl.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {
@@ -15,6 +16,15 @@ void Options::Impl::apply(const std::vector<IniEntry>& entries, const std::strin
   for (const auto& entry : entries) {
     const std::string where = join(source, ":", entry.line);
     Option::Spec* row = find(entry.key);
+    if (const Word* word = row == nullptr ? find_word(entry.key) : nullptr) {
+      const Reply reply = word->reply(truth(entry.value));
+      for (const auto& [key, meant] : reply.keys) {
+        seen.emplace(&at(key), entry.key);
+        at(key).set(meant, where);
+      }
+      if (!reply.note.empty()) log::info(where, ": ", entry.key, ": ", reply.note);
+      continue;
+    }
     // The suggestion builds the tables of all kinds.
     if (row == nullptr) throw Error(Fault::usage, join(where, ": unknown key ", entry.key, suggestion(entry.key, "")));
     require_usage(row->configuration(), where, ": ", entry.key, " is an option of the command line, not of a file");

@@ -41,9 +41,13 @@ std::string scalar_or_list(std::string_view text, const std::string& where) {
 std::vector<IniEntry> read_yaml(std::string_view text, const std::string& source) {
   std::vector<IniEntry> entries;
   std::map<std::string, int> lines;  // folded key -> line
-  std::string section;               // the last key of the first level without a value
-  std::size_t inner = 0;             // indentation of the section's keys
-  bool in_list = false;              // lines `- a` may follow
+  struct Map {
+    std::size_t indent;  // of its keys
+    std::string prefix;
+  };
+  std::vector<Map> maps = {{0, ""}};  // that are open
+  std::string opening;                // the last key, if it has no value: a map may follow
+  bool in_list = false;               // lines `- a` may follow
   int number = 0;
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   for (const std::string& raw : split(text, '\n')) {
@@ -56,23 +60,22 @@ std::vector<IniEntry> read_yaml(std::string_view text, const std::string& source
                     "': only lists of scalars below a key are read");
       std::string& value = entries.back().value;
       value += (value.empty() ? "" : ",") + scalar(line.substr(2), where);
+      opening.clear();
       continue;
     }
     const auto colon = line.find(':');
     require_usage(colon != std::string::npos && (colon + 1 == line.size() || line[colon + 1] == ' '), where, ": '",
                   line, "' is neither section: nor key: value");
     const std::string name = trim(line.substr(0, colon)), value = scalar_or_list(line.substr(colon + 1), where);
-    if (indent == 0) {
-      section = value.empty() ? name : "";
-      inner = 0;
-    } else if (inner == 0) {
-      inner = indent;
+    if (indent > maps.back().indent && !opening.empty()) {
+      maps.push_back({indent, opening + "."});
+      entries.pop_back();  // the entry of the key
     }
-    require_usage(indent == inner && (indent == 0 || !section.empty()), where, ": '", line,
-                  "' is deeper than a key of a section; such maps are not read");
-    // The entry of a section is taken back when its first key comes.
-    if (indent > 0 && !entries.empty() && entries.back().key == section) entries.pop_back();
-    const std::string key = indent == 0 ? name : section + "." + name;
+    while (indent < maps.back().indent) maps.pop_back();
+    require_usage(indent == maps.back().indent, where, ": '", line,
+                  "' is indented otherwise than the keys of its map, by ", maps.back().indent, " blanks");
+    const std::string key = maps.back().prefix + name;
+    opening = value.empty() ? key : "";
     const auto [first, fresh] = lines.emplace(fold(key), number);
     require_usage(fresh, where, ": ", key, " is already set in line ", first->second);
     in_list = value.empty();

@@ -64,7 +64,7 @@ DatasetFile::DatasetFile(const H5File& file, const DatasetFormat& format)
     : file_(file), sealed_(is_sealed(file)), opening_("opening data set '" + file.path().string() + "'") {
   const auto need = [&](const char* attribute) {
     require_data(file.has_attribute("/", attribute), opening_, ": no attribute '", attribute,
-                 "'; it is not a prepared data set, make one with lockstep-prep");
+                 "'; it is not a prepared data set, make one with lockstep-prep ", format.sources);
   };
   need("format");
   const std::string found = file.text_attribute("/", "format");

@@ -21,6 +21,7 @@ constexpr const char* kNames[] = {"a checkpoint",
                                   "a TorchScript archive",
                                   "an ONNX file",
                                   "a NumPy file",
+                                  "a NetCDF file (lockstep-prep netcdf reads it)",
                                   "a configuration",
                                   "a text file",
                                   "an empty file",
@@ -81,6 +82,8 @@ FileKind kind_of_bytes(std::string_view bytes) {
   if (head.starts_with("\x89HDF\r\n\x1a\n")) return FileKind::hdf5;
   if (head.starts_with("LSEMUL")) return FileKind::model;
   if (head.starts_with("\x93NUMPY")) return FileKind::numpy;
+  if (head.starts_with("CDF\x01") || head.starts_with("CDF\x02") || head.starts_with("CDF\x05"))
+    return FileKind::netcdf;
   if (head.starts_with("\x80\x02")) return FileKind::pytorch;  // a pickle, as torch.save wrote before 1.6
   constexpr std::size_t kJsonAt = 8;                           // after the length of the header
   if (head.size() > kJsonAt && head[kJsonAt] == '{' && head[kJsonAt - 1] == '\0') return FileKind::safetensors;

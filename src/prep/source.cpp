@@ -12,7 +12,7 @@ std::span<const Source> sources() {
       Source{"cice-history", "emulator: columns of sea-ice history files (CICE)", run_cice_history},
       Source{"hapt-raw", "har: raw recordings of the HAPT data set, filtered and cut into windows", run_hapt_raw},
       Source{"har", "har: windows of any sensor recordings, listed in a manifest", run_har},
-      Source{"hrm-npy", "puzzles: a folder of NumPy files that the HRM repository's builders wrote", run_hrm_npy},
+      Source{"hrm-npy", "puzzles: a folder of NumPy files that the builders of HRM or TRM wrote", run_hrm_npy},
       Source{"kg", "kgat: interactions and a knowledge graph in the KGAT text format", run_kg},
       Source{"maze", "puzzles: square mazes from tables", run_maze},
       Source{"netcdf", "emulator: columns of any NetCDF files, by name", run_netcdf},

@@ -125,16 +125,18 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
         "micro-batches per optimizer step");
 
   o.section("optim", "Optimizer");
-  o.choice("optim.name,training.optimizer", &c.optim.name, "adam", {"adam", "adamw", "adam_atan2", "sgd"},
+  o.choice("optim.name,training.optimizer,training.optimizer.type", &c.optim.name, "adam",
+           {"adam", "adamw", "adam_atan2", "sgd"},
            "update rule; adam and sgd add the weight decay to the gradient, adamw and adam_atan2 decay the weights "
            "directly");
-  o.add("optim.lr,lr,learning_rate,training.learning_rate", &c.optim.lr, 1e-4, positive,
-        "learning rate, before optim.scale_lr");
+  o.add("optim.lr,lr,learning_rate,training.learning_rate,training.optimizer.learning_rate", &c.optim.lr, 1e-4,
+        positive, "learning rate, before optim.scale_lr");
   o.choice("optim.scale_lr,lr-scaling", &c.optim.scale_lr, "none", {"none", "linear", "sqrt"},
            "multiply the learning rate by the number of ranks (dp: of replicas) or by its square root");
-  o.add("optim.weight_decay,weight_decay,training.weight_decay", &c.optim.weight_decay, 1e-4, non_negative,
-        "weight decay of all parameters, including biases");
-  o.add("optim.momentum,training.momentum", &c.optim.momentum, 0.9, below_one, "sgd: momentum");
+  o.add("optim.weight_decay,weight_decay,training.weight_decay,training.optimizer.weight_decay", &c.optim.weight_decay,
+        1e-4, non_negative, "weight decay of all parameters, including biases");
+  o.add("optim.momentum,training.momentum,training.optimizer.momentum", &c.optim.momentum, 0.9, below_one,
+        "sgd: momentum");
   o.add("optim.beta1", &c.optim.beta1, 0.9, below_one, "adam, adamw, adam_atan2: decay rate of the mean gradient");
   o.add("optim.beta2", &c.optim.beta2, 0.999, below_one, "adam, adamw, adam_atan2: decay rate of the mean square");
   o.add("optim.eps", &c.optim.eps, 1e-8, positive, "adam, adamw: added to the square root of the mean square");
@@ -149,8 +151,8 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
         "decay rate of an exponential moving average of the weights, which evaluation and export use; 0: off");
 
   o.section("schedule", "Learning rate schedule");
-  o.choice("schedule.name", &c.schedule.name, "constant", {"constant", "step", "cosine", "exponential", "plateau"},
-           "how the learning rate changes during training");
+  o.choice("schedule.name,training.scheduler.type", &c.schedule.name, "constant",
+           {"constant", "step", "cosine", "exponential", "plateau"}, "how the learning rate changes during training");
   o.choice("schedule.unit", &c.schedule.unit, "epoch", {"epoch", "step"}, "unit in which the schedule counts");
   o.add("schedule.warmup", &c.schedule.warmup, 0, non_negative, "length of the linear warm-up, in units");
   o.add("schedule.total", &c.schedule.total, 0, non_negative,
@@ -159,14 +161,16 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
         "index that step, cosine and exponential give to the first unit after the warm-up");
   o.add("schedule.late", &c.schedule.late, false,
         "use the rate of the previous unit in each unit, and the full rate in the first");
-  o.add("schedule.step_size", &c.schedule.step_size, 30, at_least(1),
+  o.add("schedule.step_size,training.scheduler.step_size", &c.schedule.step_size, 30, at_least(1),
         "step, exponential: units per factor of schedule.gamma");
-  o.add("schedule.gamma", &c.schedule.gamma, 0.1, positive, "step, exponential: factor of the learning rate");
+  o.add("schedule.gamma,training.scheduler.gamma", &c.schedule.gamma, 0.1, positive,
+        "step, exponential: factor of the learning rate");
   o.add("schedule.min_lr", &c.schedule.min_lr, 0, non_negative, "cosine: lowest learning rate");
   o.add("schedule.min_ratio", &c.schedule.min_ratio, 0, fraction,
         "cosine: lowest learning rate as a fraction of optim.lr");
-  o.add("schedule.factor", &c.schedule.factor, 0.5, between(0, 1), "plateau: factor of the learning rate");
-  o.add("schedule.patience", &c.schedule.patience, 10, non_negative,
+  o.add("schedule.factor,training.scheduler.factor", &c.schedule.factor, 0.5, between(0, 1),
+        "plateau: factor of the learning rate");
+  o.add("schedule.patience,training.scheduler.patience", &c.schedule.patience, 10, non_negative,
         "plateau: number of evaluations without improvement before the next one lowers the rate");
   o.add("schedule.threshold", &c.schedule.threshold, 1e-4, fraction,
         "plateau: smallest relative improvement that counts");

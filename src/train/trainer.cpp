@@ -25,6 +25,8 @@ ScheduleOptions resolved(ScheduleOptions schedule, std::int64_t epochs, std::int
 
 const Metric& deciding_of(const std::vector<Metric>& metrics, const std::string& wanted) {
   if (wanted.empty()) return metrics.front();
+  require_usage(!wanted.starts_with("bias"), "option eval.best = ", wanted,
+                ": an error with a sign is not best where it is smallest; choose a metric such as rmse or mae");
   std::vector<std::string> names;
   for (const Metric& m : metrics) {
     if (m.name == wanted) return m;
@@ -41,7 +43,9 @@ const Metric& deciding_of(const std::vector<Metric>& metrics, const std::string&
 Metric deciding_metric(const RunConfig& config, Task& model) {
   // Sums of 1: with sums of 0, an output or a table without samples would report no metric.
   std::vector<Metric> metrics = model.metrics(Split::validation, std::vector<double>(model.sum_count(), 1));
-  for (const std::string& name : model.collective_metric_names()) metrics.push_back({name});
+  // They are shares of solved puzzles or tasks, except the work of several tries, segments@K.
+  for (const std::string& name : model.collective_metric_names())
+    metrics.push_back({name, 0, !name.starts_with("segments@")});
   return deciding_of(metrics, config.eval.best);
 }
 
@@ -284,8 +288,11 @@ void Trainer::Impl::record_evaluation(const Evaluation& found, std::vector<std::
   const Metric watched = loss != nullptr ? *loss : found.metrics.front();
   for (const Metric& m : found.metrics) record.emplace_back(m.name == "loss" ? kValidationLoss : m.name, m.value);
   state.history.append(record);
+  // Before the first success, such as a puzzle that is solved, later weights have learnt more.
+  const bool none_yet = decides.larger_is_better && decides.value == 0 && state.best == 0;
   if (std::isfinite(decides.value) &&
-      (state.best_epoch < 0 || (decides.larger_is_better ? decides.value > state.best : decides.value < state.best))) {
+      (state.best_epoch < 0 || none_yet ||
+       (decides.larger_is_better ? decides.value > state.best : decides.value < state.best))) {
     state.best = decides.value;
     state.best_epoch = state.epoch;
     state.best_step = state.step;

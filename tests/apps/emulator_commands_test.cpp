@@ -222,10 +222,12 @@ TEST_SUITE("apps.emulator") {
       CHECK_FALSE(contains(said, contents.variables.input_names[0] + " in K"));
     }
     H5File plain = H5File::create("plain.h5");
-    plain.write<float>("/x", std::vector<float>(6, 1), {2, 3});
+    plain.write<float>("/x", {1, 1, 1, 1, 1e30F, 1}, {2, 3});
     plain.close();
     const Words words = {"predict", "--checkpoint", checkpoint, "--input", "plain.h5", "--output", "y.h5"};
-    CHECK(contains(succeeded(run_lockstep(words)).err, "'plain.h5': units unknown"));
+    const auto predicted = succeeded(run_lockstep(words));
+    CHECK(contains(predicted.err, "'plain.h5': units unknown"));
+    CHECK(contains(predicted.out, "1 row has an input more than 1000 standard deviations from the mean of training"));
     contents.variables.input_units[1] = "degC";
     write_emulator_data("celsius.h5", contents);
     for (const Words& other : commands("celsius.h5"))

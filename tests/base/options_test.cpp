@@ -101,6 +101,9 @@ TEST_SUITE("base.options") {
     CHECK_FALSE(parsed({"--no-json"}).json);
     CHECK(parsed({"--json", "true"}).json);
     CHECK_FALSE(parsed({"--data.shuffle", "false"}).shuffle);
+    CHECK(parsed({"--json", "True"}).json);
+    CHECK_FALSE(parsed({"--data.shuffle", "False"}).shuffle);
+    CHECK_FALSE(parsed({"data.shuffle=False"}).shuffle);
     CHECK(parsed({"--json", "false", "true"}).files == std::vector<std::string>{"true"});
     CHECK(parsed({"--json", "--", "false"}).files == std::vector<std::string>{"false"});
     CHECK_FALSE(parsed({"--no-data.shuffle"}).shuffle);
@@ -225,6 +228,9 @@ TEST_SUITE("base.options") {
     CHECK(refusal({"--config"}) == "option --config needs a value (FILE)");
     CHECK(refusal({"--set", "optim.lr"}) == "option --set 'optim.lr': expected key=value");
     CHECK(refusal({"a", "b", "c"}) == "unexpected argument 'c'; see lockstep try --help");
+    CHECK(refusal({"a", "b", "--data.inputs", "sst", "sss"}) ==
+          "unexpected argument 'sss'; values of one option are separated by commas, as in --data.inputs sst,sss; "
+          "see lockstep try --help");
     std::string file;
     std::vector<std::string> words;
     Options o("prog", "");
@@ -401,6 +407,27 @@ TEST_SUITE("base.options") {
                                                                             {"--training.learning_rate", "optim.lr"},
                                                                             {"--fp16, --half", "--precision fp16"},
                                                                             {"--num_gpus VALUE", "several GPUs"}});
+  }
+
+  TEST_CASE("a word of another program may stand in a file or before =, with + as in Hydra") {
+    double average = 0;
+    const auto parse = [&](const std::vector<std::string>& args, const std::string& file = "") {
+      Options o("prog", "");
+      o.add("optim.ema", &average, 0, "decay");
+      o.word("ema,train.use_ema", false, "--optim.ema 0.5", [](const std::string& value) {
+        require_usage(value == "true" || value == "false", "ema is ", value);
+        return value == "true" ? Options::Reply{.keys = {{"optim.ema", "0.5"}}} : Options::Reply{};
+      });
+      CHECK(o.parse(args, [&](const std::string&) { return file; }));
+      return average;
+    };
+    CHECK(parse({"ema=True"}) == 0.5);
+    CHECK(parse({"+ema=true"}) == 0.5);
+    CHECK(parse({"++optim.ema=0.25"}) == 0.25);
+    CHECK(parse({"--ema", "False"}) == 0);
+    CHECK(parse({"--config", "a.yaml"}, "train:\n  use_ema: true\n") == 0.5);
+    CHECK(parse({"--config", "a.ini"}, "[train]\nuse_ema = False\n") == 0);
+    CHECK(error_of(Fault::usage, [&] { parse({"--config", "a.ini"}, "ema = 2\n"); }) == "ema is 2");
   }
 
   TEST_CASE("a table that contradicts itself is an internal error") {

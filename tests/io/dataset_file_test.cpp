@@ -73,7 +73,8 @@ TEST_SUITE("io.dataset_file") {
       f.set_attribute("/", "format", name);
       f.set_attribute("/", "version", version);
     };
-    check_mentions(refusal([](H5File&) {}), "opening data set", "a.h5", "no attribute 'format'", "lockstep-prep");
+    check_mentions(refusal([](H5File&) {}), "opening data set", "a.h5", "no attribute 'format'",
+                   "make one with lockstep-prep uci-har");
     check_mentions(refusal([](H5File& f) { f.set_attribute("/", "format", std::string("lockstep-har")); }),
                    "no attribute 'version'");
     check_mentions(refusal([&](H5File& f) { format(f, "lockstep-kgat", 1); }),

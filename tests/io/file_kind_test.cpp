@@ -16,6 +16,7 @@ TEST_SUITE("io.file_kind") {
         {zip("weights.npy"), FileKind::numpy},
         {"\x80\x02\x8a\x0al", FileKind::pytorch},
         {"\x93NUMPY\x01", FileKind::numpy},
+        {"CDF\x02", FileKind::netcdf},
         {std::string("\x40\0\0\0\0\0\0\0{\"a\": 1}", 16), FileKind::safetensors},
         {"LSEMUL01", FileKind::model},
         {"[optim]\nlr = 1\n" + std::string(5000, '#') + "\n", FileKind::configuration},

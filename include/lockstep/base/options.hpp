@@ -53,10 +53,10 @@ struct IniEntry {
 ///
 /// errors   Error (usage) that names `source` and the line
 std::vector<IniEntry> read_ini(std::string_view text, const std::string& source);
-/// Reads the entries of a YAML text of sections and scalars: `section:`, below it `key: value`, a list of scalars as
-/// `[a, b]` or as lines `- a`. The value of a list has commas.
+/// Reads the entries of a YAML text of maps and scalars: `section:`, below it `key: value` or another map, a list of
+/// scalars as `[a, b]` or as lines `- a`. The value of a list has commas.
 ///
-/// errors   Error (usage) that names `source` and the line: anything else, such as deeper sections, anchors, tabs
+/// errors   Error (usage) that names `source` and the line: anything else, such as anchors, maps in braces, tabs
 std::vector<IniEntry> read_yaml(std::string_view text, const std::string& source);
 /// The line `key = value` with its line break, in the form that read_ini() reads. Quotes the value where necessary.
 std::string ini_line(const std::string& key, const std::string& value);

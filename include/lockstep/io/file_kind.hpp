@@ -21,6 +21,7 @@ enum class FileKind : std::uint8_t {
   torchscript,
   onnx,
   numpy,
+  netcdf,  ///< classic; NetCDF-4 is hdf5
   configuration,
   text,
   empty,

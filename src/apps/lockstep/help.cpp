@@ -64,7 +64,13 @@ std::string configuration() {
                      "\n\nThe common keys of all models, with the defaults of `model.kind = " + first.name + "`.\n" +
                      first.table.markdown(Options::Part::configuration) +
                      "\n### Words of other programs\n\n| word | meaning |\n| --- | --- |\n";
-  const auto words = first.table.spellings();
+  auto words = first.table.spellings();
+  for (const std::string& name : task_kind_names()) {
+    Kind kind{name, {}};
+    add_options(kind.table, kind.config, name);
+    const auto its = kind.table.spellings();
+    std::erase_if(words, [&](const auto& word) { return std::ranges::find(its, word) == its.end(); });
+  }
   for (const auto& [word, meaning] : words)
     if (!first.table.knows(meaning)) text += "| `" + word + "` | " + meaning + " |\n";
   for (const std::string& name : task_kind_names()) {

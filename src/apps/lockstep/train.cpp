@@ -282,6 +282,7 @@ void note_without_effect(const Options& options) {
       {{"optim.beta1", "optim.beta2"}, "optim.name", {"sgd"}, false},
       {{"optim.eps"}, "optim.name", {"adam", "adamw"}, true},
       {{"optim.atan2_bias"}, "optim.name", {"adam_atan2"}, true},
+      {{"optim.lazy"}, "model.kind", {"sasrec", "tisasrec"}, true},
       {{"schedule.min_lr", "schedule.min_ratio"}, "schedule.name", {"cosine"}, true},
       {{"schedule.step_size", "schedule.gamma"}, "schedule.name", {"step", "exponential"}, true},
       {{"schedule.factor", "schedule.patience", "schedule.threshold"}, "schedule.name", {"plateau"}, true},

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/number.hpp"
@@ -91,12 +92,20 @@ std::vector<MaskTerm> parse_mask(std::string_view text) {
 
 bool satisfies(double value, const MaskTerm& term) {
   if (!std::isfinite(value)) return false;
-  if (term.op == "==") return value == term.value;
-  if (term.op == "!=") return value != term.value;
-  if (term.op == "<") return value < term.value;
-  if (term.op == "<=") return value <= term.value;
-  if (term.op == ">") return value > term.value;
-  return value >= term.value;
+  const int order = compare(value, term.value);
+  if (term.op == "==") return order == 0;
+  if (term.op == "!=") return order != 0;
+  if (term.op == "<") return order < 0;
+  if (term.op == "<=") return order <= 0;
+  if (term.op == ">") return order > 0;
+  return order >= 0;
+}
+
+int compare(double value, double number) {
+  const bool single = static_cast<double>(static_cast<float>(value)) == value;
+  const bool equal = single ? static_cast<float>(value) == static_cast<float>(number)
+                            : std::abs(value - number) <= 4 * std::numeric_limits<double>::epsilon() * std::abs(number);
+  return equal ? 0 : value < number ? -1 : 1;
 }
 
 std::int64_t parse_day(std::string_view text, Calendar calendar) {

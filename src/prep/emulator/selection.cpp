@@ -208,8 +208,8 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
                                  threshold, whole > 1 ? " %, its unit; if it is a fraction, say --units aice=1" : ""),
                             [&](std::size_t p) {
                               if (!std::isfinite(aice[p])) return true;
-                              if (s.mask_mode == "ocean") return aice[p] < threshold;
-                              return s.ice_ge ? aice[p] >= threshold : aice[p] > threshold;
+                              const int order = compare(aice[p], threshold);
+                              return s.mask_mode == "ocean" ? order < 0 : s.ice_ge ? order >= 0 : order > 0;
                             });
   } else {
     report.in_mode = report.valid;
@@ -429,6 +429,19 @@ void summarise(const Candidates& c, const Selection& s, const SelectionReport& r
     if (column.filled) filled.push_back(name);
     const std::string units = units_of(column, s);
     if (units.empty()) unknown.push_back(name);
+    const std::size_t at = variables.size() - 1;
+    const auto [mean, deviation] = at < set.n_in()
+                                       ? std::pair(set.input_mean[at], set.input_std[at])
+                                       : std::pair(set.output_mean[at - set.n_in()], set.output_std[at - set.n_in()]);
+    double lost = 0;
+    for (const double value : column.values)
+      if (const auto single = static_cast<float>(value); std::isfinite(single))
+        lost = std::max(lost, std::abs(value - static_cast<double>(single)));
+    if (lost > 0.01 * deviation)
+      summary.warning("column ", name, ": single precision, in which rows are stored, changes values by up to ",
+                      printed("%.2g", lost), ", but their deviation is ", printed("%.2g", deviation),
+                      "; subtract an offset, as in ", name, "=", variables.back(), "*1",
+                      printed("%+.10g", -std::floor(mean)));
     const auto& without = column.without_units;
     if (!column.units.empty() && !without.empty() && units == column.units)
       summary.warning("column ", name, ": ", without.size(), " of ", c.files.size(),
@@ -444,6 +457,12 @@ void summarise(const Candidates& c, const Selection& s, const SelectionReport& r
     summary.line("outside the mode", r.valid - r.in_mode, "  (", set.mask_mode, ", aice threshold ", set.min_ice, ")");
   if (s.needs_aice() && whole_ice(c, s) > 1)
     summary.note("aice is in %: the threshold ", s.min_ice, " is ", s.min_ice * 100, " %");
+  if (s.mask_mode == "both" && (s.min_ice > 0 || s.ice_ge))
+    summary.warning("domain.min_ice_concentration = ", s.min_ice,
+                    " chooses no points, because domain.mask_mode = both keeps all; say --mask-mode sea_ice or ocean");
+  if (s.pole == "all" && (s.pole_clean || s.lat_min != Selection().lat_min))
+    summary.warning("domain.lat_min = ", s.lat_min,
+                    " chooses no points, because domain.pole = all keeps all; say --pole north, south or both");
   if (r.at_pole != r.in_mode) summary.line("not at the pole", r.in_mode - r.at_pole);
   const auto dropped = listed(r.dropped, ", ", [](const auto& of) { return join(of.first, " ", of.second); });
   summary.line("dropped", r.at_pole - r.complete,

@@ -1,5 +1,6 @@
 #include "prep/har/har_options.hpp"
 
+#include <array>
 #include <iostream>
 #include <map>
 
@@ -27,6 +28,9 @@ void check_har_split(const Options& options, HarSplit& split) {
   split.val_given = options.given("split.val_subjects");
   if (split.val_split == "random" && options.given("split.val_subjects"))
     options.reject("split.val_subjects", "has no effect with split.val_split = random");
+  if (split.val_split == "subject" && !split.val_subjects.empty() && options.given("split.val_fraction"))
+    options.reject("split.val_fraction", join("has no effect with split.val_subjects = ",
+                                              listed(split.val_subjects, ","), "; --val-subjects '' draws subjects"));
 }
 
 void note_files(HarSet& set, const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files) {
@@ -60,6 +64,15 @@ void finish_har(SourceOptions& common, HarSet& set) {
   if (each.size() > kMost) each.resize(kMost), each.push_back(join("and ", subjects.size() - kMost, " more"));
   summary.line("subjects", subjects.size(), ", with windows: ", listed(each));
   for (const auto& note : class_notes(set)) summary.note(note);
+  std::map<std::int32_t, std::array<bool, 3>> parts;
+  for (std::size_t n = 0; n < set.split.size(); ++n) parts[set.subject[n]][set.split[n]] = true;
+  std::vector<std::string> both;
+  for (const auto& [subject, in] : parts)
+    if (subject >= 0 && in[0] && in[2]) both.push_back(set.subject_name(subject));
+  if (both.size() > kMost) both.resize(kMost), both.push_back("and more");
+  if (!both.empty())
+    summary.note("training and test both have windows of ", both.size() == 1 ? "subject " : "subjects ", listed(both),
+                 ", so the test is easier than with new people");
   if (set.windows_in(0) > 0) {
     const auto train = set.class_counts(0);
     for (std::size_t k = 0; k < train.size(); ++k)

@@ -60,7 +60,7 @@ std::vector<ManifestRow> read_manifest(const fs::path& path, bool unlabelled, co
                  "', but --label-column takes labels from the table");
     require_data(choice.subject.empty() || row.subject.empty(), row.where, ": subject '", row.subject,
                  "', but --subject-column takes subjects from the table");
-    const auto [other, fresh] = seen.emplace(row.path, row.where);
+    const auto [other, fresh] = seen.emplace(fs::path(row.path).lexically_normal().string(), row.where);
     require_data(fresh, row.where, ": '", row.path, "' is named already in ", other->second);
     if (!fields[3].empty()) {
       const auto found = kSplits.find(fields[3]);
@@ -208,6 +208,10 @@ class Recordings {
         summary.warning("column ", set_.channel_names[c], " lacks ", missing_of_[c], " of ", samples_,
                         " values, and its missing samples are left out; without --skip-columns ", set_.channel_names[c],
                         " little is left");
+    for (const std::string& label : options_.skip_labels)
+      if (!skipped_labels_.contains(label))
+        summary.warning("no sample has the label ", label, " of --skip-labels; the labels are ",
+                        listed(set_.class_names));
     if (!comma_decimals_.empty())
       summary.warning(comma_decimals_,
                       ": every second column holds whole numbers only, written like decimals (07, -0): "
@@ -287,7 +291,10 @@ class Recordings {
   /// The number of each sample's label, or one of the constants.
   std::vector<std::int32_t> labels_of(const ManifestRow& row, const TextTable& table) {
     const auto number = [&](const std::string& label, const std::string& where) {
-      if (std::ranges::find(options_.skip_labels, label) != options_.skip_labels.end()) return kSkipped;
+      if (std::ranges::find(options_.skip_labels, label) != options_.skip_labels.end()) {
+        skipped_labels_.insert(label);
+        return kSkipped;
+      }
       require_data(printable(label) == label, where, ": the label is not UTF-8 text");
       return labels_.intern(label, where);
     };
@@ -333,6 +340,7 @@ class Recordings {
   SampleTimes times_;
   DistinctTexts<std::string> labels_, subjects_;                      ///< and the places of their first use
   std::map<std::int32_t, std::pair<std::string, std::string>> uses_;  ///< of a subject: a row with, one without split
+  std::set<std::string> skipped_labels_;
   std::vector<std::string> aside_;
   std::string comma_decimals_;                            ///< a table that seems to have decimal commas
   std::vector<std::int64_t> rises_, falls_, missing_of_;  ///< of each channel
@@ -451,14 +459,19 @@ bool run_har(const Args& args) {
                 listed(set.channel_names), ")");
   note_files(set, list.parent_path(), files);
 
+  const auto chosen_by_manifest = [&](const std::string& option, const char* what) {
+    if (options.given(option) && options.value(option) != "0")
+      options.reject(option, join("the manifest already chooses the recordings for ", what));
+  };
   if (const auto windows = recordings.unsplit(); !windows.empty())
     split_subjects(set, windows, split.test_fraction, 2, split.seed, "prep.har.test");
+  else
+    chosen_by_manifest("split.test_fraction", "the test");
   if (set.windows_in(1) == 0 && !tests_only) {
     split_validation(set, split);
   } else {
-    if (options.given("split.val_split") || options.given("split.val_subjects"))
-      options.reject(options.given("split.val_split") ? "split.val_split" : "split.val_subjects",
-                     "the manifest already chooses the recordings for validation");
+    for (const char* option : {"split.val_split", "split.val_subjects", "split.val_fraction"})
+      chosen_by_manifest(option, "validation");
     set.notes.emplace_back("val_split", std::string("manifest"));
     set.notes.emplace_back("seed", static_cast<std::int64_t>(split.seed));
   }

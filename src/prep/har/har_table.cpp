@@ -125,6 +125,17 @@ class CommaDecimals {
   bool odd_ = false, whole_ = true;
 };
 
+/// Whether a line is 0, 1, 2, ... or 1, 2, 3, ..., perhaps after an empty field: what programs write above columns
+/// without names, and their index.
+bool counts_columns(const std::vector<std::string_view>& fields) {
+  const std::size_t first = fields.front().empty() ? 1 : 0;
+  if (fields.size() < first + 3) return false;
+  const std::size_t start = fields[first] == "1" ? 1 : 0;
+  for (std::size_t c = first; c < fields.size(); ++c)
+    if (fields[c] != std::to_string(c - first + start)) return false;
+  return true;
+}
+
 /// Seconds since 1970 of a date or, with dates of one day, of a clock time; or a plain number. NaN: missing.
 bool time_of(std::string_view text, bool comma, double& value, bool& date) {
   if (is_missing(text)) {
@@ -256,12 +267,15 @@ TextTable read_text_table(const std::filesystem::path& path, std::size_t fields_
     require_data(blank_line == 0, path.string(), ":", blank_line, ": a blank line within the table");
     double value = 0;
     const auto number = [&](std::string_view field) { return number_of(field, !separator.comma(), value); };
-    const bool named = line_number == 1 && header == Header::optional && std::ranges::none_of(fields, number);
+    const bool named = line_number == 1 && header == Header::optional &&
+                       (std::ranges::none_of(fields, number) || counts_columns(fields));
     if (table.fields == 0) table.fields = fields.size();
     require_data(fields.size() == table.fields, here(), ": ", fields.size(), named ? " names" : " values",
                  ", expected ", table.fields);
     if (named) {
       table.header.assign(fields.begin(), fields.end());
+      std::string& name = table.header.front();  // numpy writes "# x,y,z"
+      if (name.starts_with('#')) name = trim(std::string_view(name).substr(1));
       chosen_by = 0;
     }
     if (!at) {

@@ -166,7 +166,7 @@ void name_identifiers(const fs::path& folder, std::int64_t names, PuzzleSet& set
 bool run_hrm_npy(const Args& args) {
   Options options(
       "lockstep-prep hrm-npy",
-      "A folder written by the builders of the HRM repository: {train,test}/dataset.json and NumPy arrays.",
+      "A folder written by the builders of the HRM or TRM repository: {train,test}/dataset.json and NumPy arrays.",
       "Copies the rows unchanged, variants included. Names of identifiers come from identifiers.json if it exists.");
   std::string folder, task;
   options.add("input,i,from-npy=DIR", &folder, "", "folder with train/ and test/").required();

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/prep/hrm/puzzle_division.hpp"
@@ -93,6 +93,9 @@ void summarise(const BasePuzzles& puzzles, const std::string& path, const Puzzle
   if (puzzles.repeated > 0)
     summary.note(puzzles.repeated, " rows of '", path,
                  "' repeat the question and answer of an earlier row; they are kept");
+  if (puzzles.disputed > 0)
+    summary.warning(puzzles.disputed, " rows of '", path,
+                    "' give another answer to the question of an earlier row, so one of the two counts as wrong");
   if (puzzles.restored > 0)
     summary.note(puzzles.restored, " questions of '", path,
                  "' had lost zeros at their start, as in a spreadsheet; they are restored, and the answers fit them");
@@ -114,7 +117,7 @@ BasePuzzles read_puzzles(const std::string& path, const PuzzleColumns& columns, 
   require_usage(in.good(), "reading '", path, "': ", std::strerror(errno));
   std::vector<std::uint8_t> question, answer;
   std::int64_t seen = 0;
-  std::unordered_set<std::size_t> known;
+  std::unordered_map<std::size_t, std::size_t> known;  // of a question its first answer, both by hash
   const PuzzleHeader header = read_puzzle_csv(in, path, columns, sudoku, [&](const PuzzleRow& row) {
     require_data(minimum < 0 || row.rating.has_value(), "reading ", row.where,
                  ": no rating, which option min-difficulty = ", minimum, " needs");
@@ -124,7 +127,11 @@ BasePuzzles read_puzzles(const std::string& path, const PuzzleColumns& columns, 
     puzzles.add(row, question, answer);
     puzzles.solved += trim(row.answer).empty();
     puzzles.restored += sudoku && trim(row.question).size() < question.size();
-    puzzles.repeated += !known.insert(std::hash<std::string>{}(row.question + row.answer)).second;
+    const std::hash<std::string> hash_of;
+    const std::size_t hash = hash_of(row.answer);
+    const auto [earlier, fresh] = known.try_emplace(hash_of(row.question), hash);
+    puzzles.repeated += !fresh && earlier->second == hash;
+    puzzles.disputed += earlier->second != hash;
   });
   require_data(puzzles.size() > 0, "reading '", path, "': none of ", seen, " puzzles has a rating of at least ",
                minimum);

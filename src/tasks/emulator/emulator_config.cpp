@@ -11,6 +11,43 @@
 
 namespace lockstep {
 
+namespace {
+/// Keys of the public program's configuration.
+void add_public_words(Options& o) {
+  using Reply = Options::Reply;
+  const auto nothing = [&](const char* names, const std::string& why) {
+    o.word(names, true, "nothing: " + why, [why](const std::string&) { return Reply{.note = "nothing: " + why}; });
+  };
+  nothing("model.input_size,model.output_size", "the data set has the numbers of its columns");
+  nothing(
+      "variables.input_variables,variables.output_variables,variables.max_input_features,domain.mask_mode,"
+      "domain.min_ice_concentration,data.validation_split,data.max_patterns,data.thin_fraction",
+      "lockstep-prep chooses columns and rows");
+  nothing("data.num_workers", "the threads of a rank draw its samples");
+  nothing("training.log_interval", "each epoch has a record; train.log_every counts steps");
+  nothing("training.scheduler", "without one the rate is constant");
+  nothing("training.use_log_scale_loss", "it is about plots");
+  nothing("use_cuda", "--device cuda computes on a GPU");
+  const auto off = [&](const char* name, const std::string& key) {
+    o.word(name, false, "false: --" + key + " 0", [key](const std::string& value) {
+      return value == "false" ? Reply{.keys = {{key, "0"}}} : Reply{};
+    });
+  };
+  off("training.track_jacobian", "jacobian.every");
+  off("training.use_jacobian_stopping", "stop.jacobian_tolerance");
+  const auto average = std::make_shared<std::pair<bool, std::string>>(false, "0.999");
+  const auto averaged = [average] { return Reply{.keys = {{"optim.ema", average->first ? average->second : "0"}}}; };
+  o.word("training.use_ema", false, "--optim.ema training.ema_decay, or 0", [=](const std::string& value) {
+    average->first = value == "true";
+    return averaged();
+  });
+  o.word("training.ema_decay", true, "--optim.ema, with training.use_ema", [=](const std::string& value) {
+    average->second = value;
+    return averaged();
+  });
+}
+}  // namespace
+
 void EmulatorConfig::add_options(Options& o) {
   EmulatorArch& arch = model_.arch;
   EmulatorLoss& loss = model_.loss;
@@ -45,6 +82,7 @@ void EmulatorConfig::add_options(Options& o) {
         "networks that are trained one after the other with seeds run.seed, run.seed + 1, ..., in folders member-N of "
         "the run directory");
   o.add("ensemble.bootstrap", &model_.bootstrap, false, "train on rows that are drawn with replacement, by the seed");
+  add_public_words(o);
 }
 
 EmulatorTask::Options EmulatorConfig::model_options(DType dtype, std::uint64_t seed) const {

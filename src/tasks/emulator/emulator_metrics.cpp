@@ -133,8 +133,8 @@ std::vector<Metric> metrics(const Sums& sums, const std::vector<std::string>& na
     out.push_back({"rmse." + name, rmse * std});
     out.push_back({"bias." + name, bias * std});
     out.push_back({"mae." + name, s.abs_e / n * std});
-    out.push_back({"r2." + name, tt > 0 ? 1 - s.ee / tt : 0});  // 0 for a constant target
-    out.push_back({"corr." + name, tt > 0 && pp > 0 ? tp / std::sqrt(tt * pp) : 0});
+    out.push_back({"r2." + name, tt > 0 ? 1 - s.ee / tt : 0, true});  // 0 for a constant target
+    out.push_back({"corr." + name, tt > 0 && pp > 0 ? tp / std::sqrt(tt * pp) : 0, true});
     out.push_back({"rmse_norm." + name, rmse});
     out.push_back({"bias_norm." + name, bias});
   }

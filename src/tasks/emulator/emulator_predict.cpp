@@ -162,9 +162,11 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
   options.threads = threads;
   std::vector<EmulatorOperators<T>> operators;
   for (const TrainedEmulator& member : members) operators.emplace_back(member.network, options);
-  // Per output: squared errors and number of rows where prediction and target are finite. Last: rows with a prediction
-  // that is not finite.
-  BlockSums blocks(static_cast<std::size_t>(2 * out + 1));
+  // Per output: squared errors and number of rows where prediction and target are finite. Then: rows with an input far
+  // from those of training, and rows with a prediction that is not finite.
+  constexpr double kFar = 1000;  // standard deviations; training rows reach the root of their number
+  const Moments& moments = emulator.network.moments();
+  BlockSums blocks(static_cast<std::size_t>(2 * out + 2));
   std::vector<double> sums;
   const PredictionBlock block = [&](std::int64_t first, std::int64_t count, std::vector<PredictionValues>& values) {
     std::vector<T>& predicted = std::get<std::vector<T>>(values[0]);
@@ -189,7 +191,10 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
     }
     const std::vector<T> t = targets ? rows->read<T>("/y", first, count, out) : std::vector<T>();
     for (std::int64_t r = 0; r < count; ++r) {
-      bool finite = true;
+      bool finite = true, far = false;
+      for (std::int64_t i = 0; i < in; ++i)
+        far |= std::abs(static_cast<double>(x[r * in + i]) - moments.input_mean[i]) > kFar * moments.input_std[i];
+      sum[2 * out] += far ? 1 : 0;
       for (std::int64_t o = 0; o < out; ++o) {
         const double y = static_cast<double>(predicted[r * out + o]);
         finite &= std::isfinite(y);
@@ -248,6 +253,9 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
   for (std::size_t o = 0; o < rmse.size(); ++o)
     std::cout << "  rmse " << names[o] << "  " << join(rmse[o]) << " " << emulator.metadata.variables.output_units[o]
               << "\n";
+  if (const double far = sums[2 * out]; far > 0)
+    std::cout << "  " << far << (far == 1 ? " row has" : " rows have") << " an input more than " << kFar
+              << " standard deviations from the mean of training: look for fill values, or for other units\n";
   if (sums.back() > 0)
     std::cout << "  " << sums.back() << " rows have a prediction that is not finite, because their input is not\n";
   std::cout << std::flush;

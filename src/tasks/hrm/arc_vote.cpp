@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
@@ -76,6 +77,9 @@ std::vector<ArcCandidate> arc_candidates(std::span<const ArcBallot> ballots) {
 }
 
 ArcName read_arc_name(std::string_view name) {
+  std::string plain(name);  // TRM's builder writes NAME|||t3|||0182736459
+  for (std::size_t at = 0; (at = plain.find("|||")) != std::string::npos;) plain.replace(at, 3, "_");
+  name = plain;
   constexpr std::size_t kSuffix = 14;  // _t3_0182736459
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
   ArcName out;

@@ -3,11 +3,40 @@
 #include <algorithm>
 #include <cctype>
 
+#include "lockstep/base/text.hpp"
 #include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
+
+namespace {
+/// Words of TRM's guide.
+void add_trm_words(Options& o) {
+  using Reply = Options::Reply;
+  o.word("arch", true, "trm: --config configs/hrm-trm-sudoku.ini", [](const std::string& name) {
+    require_usage(name != "trm",
+                  "option --arch = trm: --config configs/hrm-trm-sudoku.ini (or hrm-trm-sudoku-mlp.ini) ",
+                  "has TRM's network; leave arch out");
+    require_usage(name == "hrm_v1", "option --arch = ", name, ": there are hrm_v1 and trm");
+    return Reply{};
+  });
+  o.word("evaluators", true, "nothing: evaluations of ARC have pass@K",
+         [](const std::string&) { return Reply{.note = "nothing: evaluations of ARC have pass@K"}; });
+  o.word("run_name", true, "--run-dir runs/VALUE", [](const std::string& name) {
+    return Reply{.keys = {{"run.dir", "runs/" + name}}};
+  });
+  o.word("ema", false, "--optim.ema 0.999", [](const std::string& value) {
+    return value == "true" ? Reply{.keys = {{"optim.ema", "0.999"}}} : Reply{};
+  });
+  o.word("data_paths", true, "--data.path, of one file", [](const std::string& list) {
+    const bool brackets = list.starts_with('[') && list.ends_with(']');
+    const std::string path = trim(brackets ? list.substr(1, list.size() - 2) : list);
+    require_usage(path.find(',') == std::string::npos, "option --data_paths = ", list, ": a run reads one data set");
+    return Reply{.keys = {{"data.path", path}}};
+  });
+}
+}  // namespace
 
 void HrmConfig::add_options(Options& o) {
   HrmArch& a = model_.arch;
@@ -78,12 +107,14 @@ void HrmConfig::add_options(Options& o) {
   o.alias("eval.every", "eval_interval");
   o.alias("schedule.warmup", "lr_warmup_steps");
   o.alias("schedule.min_ratio", "lr_min_ratio");
-  for (const char* name : {"hidden_size", "num_heads", "expansion", "H_layers", "L_layers", "H_cycles", "L_cycles",
-                           "pos_encodings", "puzzle_emb_ndim", "halt_max_steps", "halt_exploration_prob"}) {
+  for (const char* name :
+       {"hidden_size", "num_heads", "expansion", "H_layers", "L_layers", "H_cycles", "L_cycles", "pos_encodings",
+        "puzzle_emb_ndim", "puzzle_emb_len", "halt_max_steps", "halt_exploration_prob", "mlp_t"}) {
     std::string key = join("model.", name);
     std::ranges::transform(key, key.begin(), [](unsigned char c) { return std::tolower(c); });
     o.alias(key, join("arch.", name));
   }
+  add_trm_words(o);
 }
 
 void HrmConfig::check() const { model_.arch.check(); }

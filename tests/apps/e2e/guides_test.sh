@@ -93,25 +93,44 @@ cat >config.yaml <<'YAML'
 # of the public program
 data:
   data_path: emulator.h5
+  validation_split: 0.1
 training:
   batch_size: 50
-  learning_rate: 0.001  # lr
+  optimizer:
+    type: "adam"
+    learning_rate: 0.001  # lr
+  scheduler: null
   epochs: 1
+  log_interval: 2
+  use_ema: false
+  ema_decay: 0.9
 model:
+  input_size: 14
   hidden_size: 8
+variables:
+  input_variables:
+    - 'sst'  # of the public list
 output:
   model_dir: "yaml run"
 YAML
 runs 2 emulator --config config.yaml --optim.scale_lr sqrt --data.layout divided
 says 'batch: 50 over 2 ranks' 'learning rate: 0.00141.*scaled by scale_lr = sqrt'
+says 'config.yaml:[0-9]*: data.validation_split: nothing: lockstep-prep chooses columns and rows' \
+  'config.yaml:[0-9]*: training.log_interval: nothing: each epoch has a record'
 exists 'yaml run/checkpoints/final.h5'
+grep -qx 'ema = 0' 'yaml run/config.ini' || fail "use_ema: false was ignored"
+sed -i 's/use_ema: false/use_ema: true/' config.yaml
+runs 1 emulator --config config.yaml
+grep -qx 'ema = 0.9' 'yaml run/config.ini' || fail "use_ema: true was ignored"
 refuses() { printf '%b' "$1" >bad.yaml; run 2 "$LOCKSTEP" train --config bad.yaml; says "bad.yaml:$2"; }
 refuses 'training:\n\tbatch_size: 5\n' '2: a tab before the key; indent with blanks'
 refuses 'training: &base\n  batch_size: 5\n' "1: '&base' is not a scalar; anchors"
 refuses 'training:\n  batch_size: 5\n  batch_size: 6\n' '3: training.batch_size is already set in line 2'
 refuses 'training:\n  batch_size: 5\n  puzzle_emb_lr: 6\n' '3: unknown key training.puzzle_emb_lr'
 refuses 'puzzle_emb_lr: 6\n' '1: unknown key puzzle_emb_lr for model.kind = emulator; it is a key of hrm'
-refuses 'training:\n  deep:\n    batch_size: 5\n' "3: 'batch_size: 5' is deeper than a key of a section"
+refuses 'training:\n  deep:\n    batch_size: 5\n' '3: unknown key training.deep.batch_size'
+refuses 'training:\n  batch_size: 5\n    deep: 5\n' "3: 'deep: 5' is indented otherwise than the keys of its map, by 2 blanks"
+refuses 'training:\n    batch_size: 5\n  epochs: 5\n' "3: 'epochs: 5' is indented otherwise than the keys of its map, by 0 blanks"
 refuses 'data:\n  - path: a\n' "2: '- path: a': only lists of scalars"
 refuses 'data\n' "1: 'data' is neither section: nor key: value"
 
@@ -124,6 +143,11 @@ grep -qxE 'puzzle_lr = (0.0001|1e-0?4)' hrm/config.ini && grep -qx 'puzzle_weigh
 runs 1 hrm data_path=hrm.h5 epochs=1 lr_min_ratio=0.1 lr_warmup_steps=3 global_batch_size=8 arch.loss.loss_type=softmax_cross_entropy arch.L_cycles=1 \
   arch.pos_encodings=learned "${cells[@]}" --data.group_visits 2 --run-dir full
 for line in 'min_ratio = 0.1' 'warmup = 3' 'name = softmax' 'l_cycles = 1' 'pos_encodings = learned'; do grep -qx "$line" full/config.ini || fail "no $line"; done
+trm=(evaluators=[] lr=1e-4 arch.mlp_t=True arch.pos_encodings=none arch.L_layers=1 arch.H_cycles=1 arch.L_cycles=2 +run_name=trm ema=True)
+runs 1 hrm data_paths=[hrm.h5] global_batch_size=8 "${trm[@]}" "${cells[@]}" --data.group_visits 2
+for line in 'ema = 0.999' 'mlp_t = true'; do grep -qx "$line" runs/trm/config.ini || fail "no $line"; done
+says 'option --evaluators: nothing: '
+answered 'option --arch = trm: --config configs/hrm-trm-sudoku.ini' hrm arch=trm data_path=hrm.h5
 mkdir npy
 answered 'option data.path = .*npy: it is a folder; lockstep-prep hrm-npy --input DIR' hrm data_path=npy
 answered "unexpected argument 'puzzle_emb_lrx=1'; did you mean optim.puzzle_lr\?" hrm puzzle_emb_lrx=1
@@ -148,6 +172,7 @@ runs 8 har --multi-gpu ddp --epochs 20 --batch-size 4 --lr 4e-3 --no-amp --log-i
 says 'batch: 32 over 8 ranks \(4 each\)'
 answered 'option dist.gpu_ids = 0,...: only with --device cuda' har --multi-gpu dp --gpu-ids 0,1 --batch-size 8 "${windows[@]}"
 answered 'options batch.size = 8 and batch.per_rank = 4 .*: only one of them can hold; give one' har --batch-size 4 --batch.size 8 "${windows[@]}"
+answered "unexpected argument '32'; values of one option are separated by commas, as in --hidden-dims 64,32" har --hidden-dims 64 32 "${windows[@]}"
 answered 'option batch.per_rank = 0: must be >= 1' har --batch-size 0 "${windows[@]}"
 answered 'option run.precision = bf16: only with run.device = cuda' har --precision bf16 "${windows[@]}"
 runs 1 har --multi-gpu dp --replicas 2 --batch-size 8 --save-dir dp "${windows[@]}"

@@ -33,6 +33,10 @@ for ranks in 2 4; do
   h5diff -q whole/checkpoints/final.h5 r$ranks/checkpoints/final.h5 /program >/dev/null 2>&1 || fail "carried states differ on $ranks ranks"
 done
 
+# Until a puzzle is solved, the latest weights are the best ones.
+train unsolved 1 --optim.lr 1e-9
+[ "$(grep -c '"best":true' unsolved/metrics.jsonl)" = 2 ] || fail "the weights of the first evaluation count as the best"
+
 # 7 steps in, sequences are in the middle of their segments; the rest on another number of ranks.
 train parts 2 --reproducible --train.steps 7 --schedule.total 36 --checkpoint.layout sharded
 train parts 1 --reproducible --train.steps 0 --schedule.total 36

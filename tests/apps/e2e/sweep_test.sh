@@ -133,6 +133,8 @@ run 2 "$LOCKSTEP" sweep --config base.ini --run-dir bad
 says 'needs keys to search'
 run 2 "$LOCKSTEP" sweep --config grid.ini --run-dir bad --eval.best acuracy
 says 'option eval.best = acuracy: the model reports no such metric'
+run 2 "$LOCKSTEP" sweep --config grid.ini --run-dir bad --eval.best bias.aice
+says 'option eval.best = bias.aice: an error with a sign is not best where it is smallest'
 run 2 "$LOCKSTEP" sweep --config random.ini --run-dir grid-1
 says 'holds a run of another configuration' 'sweep.method'
 run 2 on 3 "$LOCKSTEP" sweep --config grid.ini --run-dir bad --ranks-per-run 2

@@ -243,6 +243,29 @@ TEST_SUITE("prep.understood") {
                    "2000-01-01 00:00 is in a.nc and in b.nc for the same places");
   }
 
+  TEST_CASE("thresholds compare as single precision stores numbers, and a column that it cannot hold is named") {
+    const auto single = [](double v) { return static_cast<double>(static_cast<float>(v)); };
+    write_netcdf("s.nc", NC_NETCDF4, {{"n", 4}},
+                 {{"part", NC_FLOAT, {"n"}, {single(0.1), single(0.2), single(0.1), single(0.05)}, {}},
+                  {"aice", NC_FLOAT, {"n"}, {single(0.15), single(0.15), single(0.3), single(0.7)}, {}},
+                  {"day", NC_DOUBLE, {"n"}, {2459000.51, 2459000.52, 2459000.53, 2459000.54}, {}},
+                  {"q", NC_FLOAT, {"n"}, {1, 2, 3, 4}, {}}});
+    const auto cells = [](const std::string& words) {
+      prepare("netcdf --input s.nc --inputs part --outputs q --val-fraction 0 -o o.h5 " + words);
+      return read("o.h5").cell;
+    };
+    CHECK(cells("--mask 'part > 0.1'") == std::vector<std::int64_t>{1});
+    CHECK(cells("--mask 'part == 0.1'") == std::vector<std::int64_t>{0, 2});
+    CHECK(cells("--mask 'part <= 0.1'") == std::vector<std::int64_t>{0, 2, 3});
+    CHECK(cells("--mask-mode sea_ice --min-ice 0.15") == std::vector<std::int64_t>{2, 3});
+    CHECK(cells("--mask 'day >= 2459000.53'") == std::vector<std::int64_t>{2, 3});
+    check_mentions(prepare("netcdf --input s.nc --inputs day --outputs q --val-fraction 0 -o o.h5"),
+                   "warning: column day: single precision, in which rows are stored, changes values by up to 0.0",
+                   "subtract an offset, as in day=day*1-2459000");
+    CHECK_FALSE(contains(prepare("netcdf --input s.nc --inputs day=day*1-2459000 --outputs q --val-fraction 0 -o o.h5"),
+                         "warning"));
+  }
+
   TEST_CASE("thresholds of ice are fractions, also of a column in percent; units that differ or mislead are named") {
     const auto write = [](const char* name, const std::string& units, double factor, const std::string& of_sst = "K") {
       const auto unit = [](const std::string& text) { return text.empty() ? Texts{} : Texts{{"units", text}}; };
@@ -266,6 +289,9 @@ TEST_SUITE("prep.understood") {
                    "warning: column aice: values of 5 to 95 are unlikely in the unit 1", "--units aice=%");
     prepare("netcdf --units aice=%" + words + "hidden.nc");
     CHECK(read("o.h5").rows() == 16);
+    check_mentions(prepare("netcdf --inputs b --outputs sst --min-ice 0.175 --lat-min 60 -o o.h5 --input fraction.nc"),
+                   "warning: domain.min_ice_concentration = 0.175 chooses no points, because domain.mask_mode = both",
+                   "warning: domain.lat_min = 60 chooses no points, because domain.pole = all");
     write("small.nc", "Percent", 1);
     check_refused("netcdf" + words + "small.nc", 3, "aice > 17.5 %", "--units aice=1");
     check_mentions(prepare("netcdf --input small.nc --inputs b,aice --outputs sst -o o.h5"),

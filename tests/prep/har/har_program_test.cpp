@@ -204,6 +204,10 @@ TEST_SUITE("prep.har") {
     check_fails(kUci + "--val-subjects 5,17", 2, "option split.val_subjects: subject '17' has no training windows");
     check_fails(kUci + "--val-subjects 1,3,5,30", 3, "none of 8 is left for training");
     check_fails(kUci + "--val-split random --val-subjects 5", 2, "split.val_subjects", "has no effect");
+    check_fails(kUci + "--val-fraction 0.5", 2, "split.val_fraction",
+                "has no effect with split.val_subjects = 5,17,25,30; --val-subjects '' draws subjects");
+    prepare(kUci + "--val-fraction 0.5 --val-subjects=");
+    CHECK(read("out.h5").windows_in(1) == 4);
     check_fails("uci-har -i nowhere -o out.h5", 2, "'nowhere': no such folder");
   }
 
@@ -341,6 +345,10 @@ TEST_SUITE("prep.har") {
 
   TEST_CASE("the table of classes is printed; a class without training windows is a warning") {
     for (const char* name : {"a.csv", "b.csv", "c.csv"}) write_recording(name, 8);
+    for (const char* option : {"val", "test"})
+      check_har_fails("a.csv,walk,1,train\nb.csv,sit,2,test\nc.csv,walk,3,val\n",
+                      std::string("--rate 20 --window 4 --") + option + "-fraction 0.3", 2,
+                      "_fraction = 0.3: the manifest already chooses the recordings for ");
     check_mentions(har("a.csv,walk,1,train\nb.csv,sit,2,test\nc.csv,walk,3,val\n", "--rate 20 --window 4"),
                    "class                         train        val       test   subjects\n",
                    "sit                               0          0          2          1\n",
@@ -408,6 +416,8 @@ TEST_SUITE("prep.har") {
     CHECK(set.start == std::vector<std::int64_t>{0, 4, 8, 13, 69, 73, 80, 84, 90, 94});
     CHECK(set.window(0)[1] == 5.5);
     CHECK(set.window(4)[0] == 5 * 30 % 7 + 0.5);
+    check_mentions(har("all.csv\n", words + "--skip-labels other,0"),
+                   "warning: no sample has the label 0 of --skip-labels; the labels are sit, walk");
     har("all.csv\n", words + "--time-column none");
     CHECK(read("out.h5").channel_names == std::vector<std::string>{"timestamp", "ax", "ay"});
     check_har_fails("all.csv\n", "--rate 20 --window 4 --subject-column user --label-column activity --columns ax,user",

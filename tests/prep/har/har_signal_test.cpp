@@ -63,6 +63,14 @@ TEST_SUITE("prep.har_signal") {
       CAPTURE(text);
       CHECK(values(text) == expected);
     }
+    // Numbers above columns without names, after an empty field above their index.
+    CHECK(values("0,1,2\n0.5,-2,3\n") == std::vector<double>{0.5, -2, 3});
+    CHECK(values("\"1\",\"2\",\"3\"\n0.5,-2,3\n") == std::vector<double>{0.5, -2, 3});
+    CHECK(values(",0,1,2\n7,0.5,-2,3\n") == std::vector<double>{7, 0.5, -2, 3});
+    CHECK(values("0,1\n0.5,-2\n") == std::vector<double>{0, 1, 0.5, -2});
+    CHECK(values("0,1,3\n0.5,-2,3\n").size() == 6);
+    write_text("d.csv", "# x, y\n1,2\n");
+    CHECK(read_text_table("d.csv", 0, Header::optional).header == std::vector<std::string>{"x", "y"});
   }
 
   TEST_CASE("names of columns say time, or do not") {

@@ -144,6 +144,9 @@ TEST_SUITE("prep.puzzle_program") {
     write_text("list.txt", std::string(kQ) + "\n");
     check_mentions(prepare("sudoku --train list.txt -o o.h5"), "no header: question",
                    "1 answers are not in 'list.txt'");
+    write_text("t.csv", "question,answer\n1...............,1234341221434321\n1...............,1324241331424231\n");
+    check_mentions(prepare("sudoku --train t.csv -o o.h5"),
+                   "warning: 1 rows of 't.csv' give another answer to the question of an earlier row");
   }
 
   TEST_CASE("mazes from a table, eight images per training group") {

@@ -34,4 +34,13 @@ TEST_SUITE("tasks.emulator_metrics") {
       }
     }
   }
+
+  TEST_CASE("the best weights are those with the largest R2 or correlation, and with the smallest of other metrics") {
+    const Layout layout{.n_out = 1, .aice = false, .jacobian = false, .members = 1};
+    std::vector<double> values(to_size(Sums::count(layout)), 1.0);
+    for (const Metric& m : metrics({values.data(), layout}, {"y"}, {1.0})) {
+      CAPTURE(m.name);
+      CHECK(m.larger_is_better == (m.name == "r2.y" || m.name == "corr.y"));
+    }
+  }
 }

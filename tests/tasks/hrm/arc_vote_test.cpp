@@ -47,6 +47,11 @@ TEST_SUITE("tasks.arc_vote") {
     CHECK(variant.dihedral == 3);
     CHECK(variant.colours[1] == 2);
     CHECK(variant.colours[2] == 1);
+    const ArcName of_trm = read_arc_name("007bbfb7|||t3|||0213456789");
+    CHECK(of_trm.task == plain.task);
+    CHECK(of_trm.length == plain.length);
+    CHECK(of_trm.dihedral == 3);
+    CHECK(of_trm.colours == variant.colours);
     CHECK(read_arc_name("x_t8_0213456789").task != read_arc_name("x").task);
     CHECK(read_arc_name("x_t3_02134567a9").task != read_arc_name("x").task);
   }

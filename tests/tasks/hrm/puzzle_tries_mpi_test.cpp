@@ -3,6 +3,7 @@
 #include "lockstep/tasks/hrm/hrm_task.hpp"
 #include "lockstep/tasks/hrm/puzzle_tries.hpp"
 #include "lockstep/train/evaluator.hpp"
+#include "lockstep/train/trainer.hpp"
 #include "support/mpi_main.hpp"
 #include "support/random_puzzles.hpp"
 #include "support/test.hpp"
@@ -185,6 +186,11 @@ TEST_SUITE("tasks.puzzle_tries") {
     CHECK(names.front() == "exact.noise.votes@1");
     CHECK(names.back() == "segments@6");
     CHECK(names.size() == 8);
+    for (const auto& [name, larger] : {std::pair{"exact.noise.votes@6", true}, {"segments@6", false}}) {
+      RunConfig config;
+      config.eval.best = name;
+      CHECK(deciding_metric(config, *f.model).larger_is_better == larger);  // by which a sweep chooses
+    }
     double before = 0;
     for (const std::string& name : names) {
       const auto found = std::ranges::find_if(metrics, [&](const Metric& m) { return m.name == name; });

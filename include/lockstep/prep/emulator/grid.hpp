@@ -71,5 +71,8 @@ struct MaskTerm {
 /// errors  usage: another form
 std::vector<MaskTerm> parse_mask(std::string_view text);
 bool satisfies(double value, const MaskTerm& term);
+/// -1, 0 or 1. Values that are f32, or unpacked from integers, are equal to a number that rounds to them: 0.15 as f32 is
+/// not more than 0.15.
+int compare(double value, double number);
 
 }  // namespace lockstep::prep

@@ -41,6 +41,7 @@ struct BasePuzzles {
   std::vector<std::string> source;   ///< one per puzzle, or empty
   std::int64_t cells = 0;            ///< per grid; 0 before the first puzzle
   std::int64_t repeated = 0;         ///< rows of the table that equal an earlier one
+  std::int64_t disputed = 0;         ///< rows with another answer to the question of an earlier one
   std::int64_t restored = 0;         ///< questions that had lost zeros at their start
   std::int64_t solved = 0;           ///< answers that the table does not have
   std::int64_t size() const { return cells == 0 ? 0 : static_cast<std::int64_t>(inputs.size()) / cells; }
