@@ -81,6 +81,12 @@ TEST_SUITE("apps.lockstep") {
                 "; lower rows, inputs or outputs");
   }
 
+  TEST_CASE("results that the standard output does not take are an error") {
+    for (const char* name : {"lockstep", "lockstep-prep"})
+      check_ended(test::run_process({"bash", "-c", "exec \"$0\" help >/dev/full", test::program_path(name)}), 1,
+                  "error: writing the results to the standard output: ");
+  }
+
   TEST_CASE("--version names version, compiler and libraries") {
     for (const char* word : {"--version", "version", "-V"}) {
       const auto r = run_lockstep({word});

@@ -124,6 +124,14 @@ TEST_SUITE("train.programs.resume") {
                 "none of its checkpoints is whole");
   }
 
+  TEST_CASE("files of a run do not receive the messages of a standard error that is closed") {
+    write_data(500);
+    REQUIRE(lockstep_program(1, 1, training("open", "2")).exit_code == 0);
+    const Words closed = {"bash", "-c", "exec \"$0\" \"$@\" 2>&-", program_path("lockstep")};
+    CHECK(run_process(closed + training("closed", "2")).exit_code == 0);
+    check_same_end("open", "closed");
+  }
+
   TEST_CASE("a run that goes back to an earlier file is resumed itself; the checkpoints it left behind move aside") {
     write_data(500);
     const std::vector<std::string> often = {"--checkpoint.every_steps", "10", "--checkpoint.every", "0"};
