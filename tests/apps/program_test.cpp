@@ -66,6 +66,7 @@ TEST_SUITE("apps.lockstep") {
               "error: option run.precision = bf16: this command computes in fp32 or fp64\n"},
              {{"jacobian", "--model-file", "a", "--input", "b", "--output", "c.h5", "--precision", "bf16"},
               "error: option run.precision = bf16: this command computes in fp32 or fp64\n"},
+             {{"plan", "-c=absent.ini"}, "error: configuration 'absent.ini': No such file or directory\n"},
              {{"info", "--dataset"}, "error: option --dataset needs a value (FILE)\n"}}) {
       const auto r = run_lockstep(words);
       CAPTURE(words.back());
