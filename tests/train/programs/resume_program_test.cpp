@@ -124,6 +124,17 @@ TEST_SUITE("train.programs.resume") {
                 "none of its checkpoints is whole");
   }
 
+  TEST_CASE("a run without its checkpoints begins again, and keeps its records and best weights") {
+    write_data(500);
+    REQUIRE(lockstep_program(1, 1, training("run", "2")).exit_code == 0);
+    const std::string best = read_text("run/checkpoints/best.h5"), records = read_text("run/metrics.jsonl");
+    fs::remove(final_of("run"));
+    check_ended(lockstep_program(2, 1, training("run", "2")), 0,
+                "'run' has results, but no checkpoint to continue from: the run begins again");
+    CHECK(read_text("run/previous-1/checkpoints/best.h5") == best);
+    CHECK(read_text("run/previous-1/metrics.jsonl") == records);
+  }
+
   TEST_CASE("files of a run do not receive the messages of a standard error that is closed") {
     write_data(500);
     REQUIRE(lockstep_program(1, 1, training("open", "2")).exit_code == 0);
