@@ -119,6 +119,7 @@ optim.lr = uniform(2 .. 1)|an empty range
 optim.lr = uniform(1 .. 2)|a grid needs the number of points
 optim.lr = 0.1|no range
 optim.lr = choice()|an empty choice
+model.hidden_size = uniform(1 .. 3, 5)|2 occurs twice among 5 points
 optim.lr = choice(fast, slow)|optim.lr = fast
 model.hidden_size = choice(8.5)|model.hidden_size = 8.5
 seed = range(2000000)|more than a million values
@@ -129,6 +130,9 @@ END
 space bad 'seed = range(1000)' 'optim.lr = log(1e-4 .. 1e-2, 2000)'
 run 2 "$LOCKSTEP" sweep --config bad.ini --run-dir bad
 says 'the space has 2000000 trainings'
+space bad 'optim.lr = choice(0.01, 0.1)' 'trials = 5'
+run 2 "$LOCKSTEP" sweep --config bad.ini --run-dir bad
+says 'option sweep.trials = 5: sweep.method = grid trains all combinations'
 run 2 "$LOCKSTEP" sweep --config base.ini --run-dir bad
 says 'needs keys to search'
 run 2 "$LOCKSTEP" sweep --config grid.ini --run-dir bad --eval.best acuracy
