@@ -46,6 +46,14 @@ grep -q '"optim.lr": null' paired/sweep.json || fail "the importance of two valu
 ok "$LOCKSTEP" $(grep -o 'compare --split val .*' last.err)
 says 'B - A +0, 1, 2 '
 
+# --- results in one precision are not those in another, and not of files that were trained again since
+cp paired/sweep.json fp32.json
+ok "$LOCKSTEP" sweep --config paired.ini --run-dir paired --precision fp64
+! cmp -s fp32.json paired/sweep.json || fail "results in fp32 count in fp64"
+ok "$LOCKSTEP" sweep --config paired.ini --run-dir paired
+says '^trial-1: '
+cmp fp32.json paired/sweep.json || fail "fp32 differs after fp64"
+
 # --- the best configuration trains to the weights of its trial; the same command again trains nothing
 ok "$LOCKSTEP" train --config random-1/best.ini --run-dir best
 best=$(grep -m 1 -A 2 '"ranking"' random-1/sweep.json | grep -o 'trial-[0-9]*')
