@@ -172,4 +172,6 @@ printf '[model]\nkind = bprmf\n[batch]\nsize = 8\n[train]\nepochs = 1\n[sweep]\n
 ok "$LOCKSTEP" sweep --config kg.ini --data.path kg.h5 --run-dir kg
 says 'no validation samples, so the test samples choose the best configuration'
 ok "$LOCKSTEP" train --config grid.ini --epochs 1 --run-dir without  # other commands ignore [sweep]
+printf 'data:\n  path: data.h5\nsweep:\n  # rates\n  optim.lr: choice(0.001, 0.01)\nmodel:\n  kind: emulator\nbatch:\n  size: 80\n' >space.yaml
+ok "$LOCKSTEP" train --config space.yaml --epochs 1 --run-dir yaml
 passed "searches"
