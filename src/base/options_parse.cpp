@@ -120,9 +120,8 @@ std::string Options::Impl::suggestion(const std::string& name, const char* dashe
 std::vector<std::string> Options::config_files(const std::vector<std::string>& args) {
   std::vector<std::string> paths;
   for (std::size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
-    constexpr std::string_view kAdjacent = "--config=";
-    if (args[i].starts_with(kAdjacent)) {
-      paths.push_back(args[i].substr(kAdjacent.size()));
+    if (args[i].starts_with("--config=") || args[i].starts_with("-c=")) {
+      paths.push_back(args[i].substr(args[i].find('=') + 1));
     } else if ((args[i] == "--config" || args[i] == "-c") && i + 1 < args.size()) {
       paths.push_back(args[++i]);
     }

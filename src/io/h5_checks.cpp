@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <mutex>
 
 #include "h5_internal.hpp"
@@ -102,6 +104,9 @@ std::string innermost_error() {
   if (line.find("lock") != std::string::npos) {
     line += line.find("already open for write") != std::string::npos
                 ? "; another program is writing it, or one died while writing it"
+            : line.find(std::strerror(EAGAIN)) != std::string::npos
+                ? "; another program holds its lock, most often one that writes it: wait for its end; only where no "
+                  "program has it open, set HDF5_USE_FILE_LOCKING=FALSE"
                 : "; some file systems cannot lock files: set HDF5_USE_FILE_LOCKING=FALSE and try again";
   }
   return line;

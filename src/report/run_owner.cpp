@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include "lockstep/base/helper_thread.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/process.hpp"
+#include "lockstep/base/stop_request.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/disk_sync.hpp"
@@ -164,12 +166,14 @@ void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
   // A lock whose file time is not renewed belongs to an older program, unless its holder is about to write its text.
   const bool renewed = life == Life::unknown && !first.identity.empty();
   if (life != Life::alive && !renewed && !locked) return;
-  const double wait_s = renewed ? times.stale_s - age_s(first.changed, dir_) : kStart_s;
+  // The time of a file that a clock ahead of this one has set lies in the future.
+  const double wait_s = renewed ? times.stale_s - std::max(0.0, age_s(first.changed, dir_)) : kStart_s;
   if (wait_s > kStart_s)
     log::info("run directory '", dir_.string(), "': waiting up to ", human_seconds(wait_s),
               " to find out whether its last owner is still running (", first.who, ")");
   const Stopwatch watch;
   while (watch.seconds() < wait_s) {
+    require_no_stop_request("opening the run directory");
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const Snapshot now = read_owner(file_);
     if (life_of(now) == Life::ended && (::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)) return;

@@ -89,12 +89,15 @@ void describe_kinds(Options& options, const std::string& form) {
                         ". To see those of one kind, add --model.kind KIND or --config FILE to --help."));
 }
 
-/// An INI text with empty lines in place of the section [sweep], which only `lockstep sweep` reads.
-std::string without_search(const std::string& text) {
+bool is_yaml(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
+
+/// A configuration with empty lines in place of the section `sweep`, which only `lockstep sweep` reads.
+std::string without_search(const std::string& text, bool yaml) {
   std::string kept;
   bool skips = false;
   for (const std::string& line : split(text, '\n')) {
-    if (trim(line).starts_with("[")) skips = trim(line).starts_with("[sweep]");
+    const bool begins = yaml ? !line.empty() && line.find_first_of(" \t\r#") != 0 : trim(line).starts_with("[");
+    if (begins) skips = trim(line).starts_with(yaml ? "sweep:" : "[sweep]");
     kept += skips ? "\n" : line + "\n";
   }
   return kept;
@@ -104,8 +107,9 @@ bool parse(World& world, Options& options, const Args& args, const Files& files)
   bool parsed = false;
   const bool searches = options.knows("sweep.method");
   world.together("reading the options", [&] {
-    parsed = options.parse(
-        args, [&](const std::string& path) { return searches ? files.at(path) : without_search(files.at(path)); });
+    parsed = options.parse(args, [&](const std::string& path) {
+      return searches ? files.at(path) : without_search(files.at(path), is_yaml(path));
+    });
   });
   return parsed;
 }
@@ -208,9 +212,7 @@ std::vector<std::string> keys_of_section(World& world, const Args& args, const s
   const Files files = read_files(world, args);
   world.together("reading the configuration", [&] {
     for (const auto& [path, text] : files)
-      for (const IniEntry& entry :
-           path.ends_with(".yaml") || path.ends_with(".yml") ? read_yaml(text, path) : read_ini(text, path))
-        add(entry.key);
+      for (const IniEntry& entry : is_yaml(path) ? read_yaml(text, path) : read_ini(text, path)) add(entry.key);
   });
   for (const std::string& arg : args) {
     const std::string word = arg.substr(arg.starts_with("--") ? 2 : 0);

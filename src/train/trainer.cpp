@@ -162,6 +162,16 @@ void Trainer::Impl::step() {
   log->progress(state.step, weight > 0 ? loss / weight : -1);
 }
 
+Interval Trainer::Impl::first_interval() const {
+  Interval first;
+  if (config.train.log_every > 0) return first;
+  first.loss = state.epoch_loss;
+  first.weight = state.epoch_weight;
+  first.batch_means = state.epoch_batch_means;
+  first.steps = state.epoch_steps;
+  return first;
+}
+
 void Trainer::Impl::settle(UpTo what) {
   if (const std::optional<StepOutcome> last = program->settle(what)) add(*last);
 }
@@ -419,7 +429,7 @@ Outcome Trainer::run(RunLog& log, const std::filesystem::path& run_dir) {
   if (impl_->writes() && !run_dir.empty()) create_directories_on_disk(run_dir);
   impl_->signals = &signals;
   impl_->session.restart();
-  impl_->interval = {};
+  impl_->interval = impl_->first_interval();
   impl_->open_monitors();
   impl_->check_best();
   if (std::filesystem::exists(run_dir)) impl_->run_dir.emplace(run_dir);

@@ -338,6 +338,7 @@ void Trainer::Impl::require_run_directory() const {
 
 Outcome Trainer::Impl::interrupt() {
   end_profile();
+  if (interval.samples > 0) log_interval();
   const std::filesystem::path path = folder->step_file(state.step);
   require(save_now(path), "stopping after step ", state.step, ": its checkpoint could not be written");
   comm.barrier("stop");  // no rank exits before the checkpoint is complete

@@ -74,6 +74,8 @@ struct Trainer::Impl {
   void begin_profile();
   /// Ends the recording, if there is one, and writes the timeline. Collective.
   void end_profile();
+  /// The interval of the log at the start. Without train.log_every it is the epoch, of which the state has the losses.
+  Interval first_interval() const;
   /// Runs the next step and adds it to the state and to the interval of the log. Collective.
   void step();
   void add(const StepOutcome& done);

@@ -127,7 +127,7 @@ void Trainer::Impl::go_back(const std::string& difference) {
   proof_from = state.step;
   agreed_at = -1;
   session.restart();
-  interval = {};
+  interval = first_interval();
   logged = {};
   world.together("going back", [&] {
     if (!writes()) return;

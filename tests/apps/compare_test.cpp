@@ -194,6 +194,22 @@ TEST_SUITE("apps.compare") {
     CHECK(values["ndcg@10"] == 0.5);
   }
 
+  TEST_CASE("the best validation has its own metrics, not those of an earlier one") {
+    const std::string run = add("run", {});
+    std::string lines = read_text(fs::path(run) / kMetricsFile);
+    for (const std::int64_t step : {50, 100}) {
+      EvalRecord best = evaluation({.ndcg = 0.01 * static_cast<double>(step)}, "");
+      best.step = step, best.split = "validation", best.best = true;
+      if (step == 50) best.metrics.push_back({"jacobian.mean_abs_gradient", 0.3});
+      lines += record_line(best);
+    }
+    write_text(fs::path(run) / kMetricsFile, lines);
+    const nlohmann::json found = compared({run, "--split", "val"});
+    REQUIRE(found["rows"].size() == 1);
+    CHECK(found["rows"][0]["runs"][0]["metrics"]["ndcg@10"] == 1);
+    CHECK_FALSE(found["rows"][0]["runs"][0]["metrics"].contains("jacobian.mean_abs_gradient"));
+  }
+
   TEST_CASE("there is no test of differences that are equal in all seeds") {
     std::vector<std::string> all;
     const double a[] = {0.51, 0.53}, b[] = {0.52, 0.54};  // 0.52 - 0.51 and 0.54 - 0.53 differ in their last bits

@@ -66,6 +66,7 @@ TEST_SUITE("apps.lockstep") {
               "error: option run.precision = bf16: this command computes in fp32 or fp64\n"},
              {{"jacobian", "--model-file", "a", "--input", "b", "--output", "c.h5", "--precision", "bf16"},
               "error: option run.precision = bf16: this command computes in fp32 or fp64\n"},
+             {{"plan", "-c=absent.ini"}, "error: configuration 'absent.ini': No such file or directory\n"},
              {{"info", "--dataset"}, "error: option --dataset needs a value (FILE)\n"}}) {
       const auto r = run_lockstep(words);
       CAPTURE(words.back());
@@ -79,6 +80,12 @@ TEST_SUITE("apps.lockstep") {
     check_ended(run_lockstep({"bench", "--rows", "1e9", "--inputs", "1e6"}), 2,
                 "1000000000 rows of 1000000 inputs and 1 outputs need 3.6 PiB, but ",
                 "; lower rows, inputs or outputs");
+  }
+
+  TEST_CASE("results that the standard output does not take are an error") {
+    for (const char* name : {"lockstep", "lockstep-prep"})
+      check_ended(test::run_process({"bash", "-c", "exec \"$0\" help >/dev/full", test::program_path(name)}), 1,
+                  "error: writing the results to the standard output: ");
   }
 
   TEST_CASE("--version names version, compiler and libraries") {

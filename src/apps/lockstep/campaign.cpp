@@ -33,7 +33,8 @@ namespace fs = std::filesystem;
 std::string fingerprint(const RunConfig& config) {
   std::string keys;
   for (const IniEntry& entry : read_ini(config.text, "the configuration"))
-    if (!entry.key.starts_with("run.") && !entry.key.starts_with("dist.") && !entry.key.starts_with("checkpoint."))
+    if ((!entry.key.starts_with("run.") && !entry.key.starts_with("dist.") && !entry.key.starts_with("checkpoint.")) ||
+        entry.key == "run.precision" || entry.key == "dist.compress")
       keys += ini_line(entry.key, entry.value);
   return hex64(hash64(keys));
 }
@@ -47,8 +48,14 @@ class Queue {
     const std::string text = read_if_there(file);
     for (const std::string& line : split(text, '\n')) {
       const Json known = Json::parse(line, nullptr, false);  // a start that was killed leaves half a line
-      if (!known.is_object() || known.value("configuration", "") != key_) continue;
-      const std::string name = known.at("name"), data = known.value("data", campaign.data_hash);
+      if (!known.is_object()) continue;
+      const std::string name = known.at("name");
+      if (known.value("configuration", "") != key_) {  // its files are no longer of an earlier line
+        ends_.erase(name);
+        failed_.erase(name);
+        continue;
+      }
+      const std::string data = known.value("data", campaign.data_hash);
       require_data(data == campaign.data_hash, "run directory '", config.run.dir, "': ", name,
                    " was trained on other data (hash ", data, ") than ", config.data.path, " has now (hash ",
                    campaign.data_hash, "); choose another --run-dir, or --resume never to start again");

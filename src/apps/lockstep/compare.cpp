@@ -182,13 +182,15 @@ std::vector<const EvalRecord*> evaluations(Run& run, const std::string& split) {
       continue;
     }
     if (replaced_by_continuing(e.weights) && e.time < run.records.time) continue;
-    if (e.weights.empty()) e.weights = "best";
+    const bool of_step = e.weights.empty();  // during the training
+    if (of_step) e.weights = "best";
     const auto same = [&](const EvalRecord* other) {
       return other->data_hash == e.data_hash && other->protocol == e.protocol && other->weights == e.weights;
     };
     if (const auto old = std::ranges::find_if(found, same); old != found.end()) {
-      for (const Metric& m : (*old)->metrics)
-        if (find_metric(e.metrics, m.name) == nullptr) e.metrics.push_back(m);
+      if (!of_step || (*old)->step == e.step)  // else they are of other weights
+        for (const Metric& m : (*old)->metrics)
+          if (find_metric(e.metrics, m.name) == nullptr) e.metrics.push_back(m);
       *old = &e;
     } else {
       found.push_back(&e);

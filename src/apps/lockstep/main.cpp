@@ -11,6 +11,7 @@
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/standard_streams.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/train/signals.hpp"
 
@@ -71,6 +72,7 @@ int run(World& world, Args args) {
 }  // namespace lockstep::apps
 
 int main(int argc, char** argv) {
+  lockstep::open_standard_streams();
   lockstep::apps::limit_spinning(argv);
   lockstep::H5File::prepare_library();
   // A signal while MPI starts asks a training to stop, as later ones do.
@@ -82,7 +84,7 @@ int main(int argc, char** argv) {
     lockstep::World world(&argc, &argv);
     const lockstep::Args args(argv + std::min(argc, 1), argv + argc);
     return world.run([&] {
-      const int code = lockstep::apps::run(world, args);
+      const int code = lockstep::end_standard_output(lockstep::apps::run(world, args));
       if (code == lockstep::kExitInterrupted && by_mpirun)
         lockstep::log::info("mpirun now reports exit code 85 as an error: after a clean stop that is expected");
       return code;

@@ -30,6 +30,8 @@ Search::Search(std::vector<SearchRange> ranges, std::vector<std::string> seeds, 
     : ranges_(std::move(ranges)), seeds_(std::move(seeds)), method_(method) {
   constexpr double kMost = 1e6;
   const bool grid = method.name == "grid";
+  require_usage(!grid || method.configurations == 0, "option sweep.trials = ", method.configurations,
+                ": sweep.method = grid trains all combinations; choose random or halving, or leave it out");
   double count = grid ? 1 : static_cast<double>(method.configurations);
   for (const SearchRange& range : ranges_) count *= grid ? range.count() : 1;
   require_usage(count > 0, "option sweep.trials: ", method.name, " needs the number of configurations to draw");

@@ -51,6 +51,8 @@ SearchRange::SearchRange(std::string key, const std::string& text, bool whole) :
   points_ = number(parts[1]);
   allow(points_ >= 2 && points_ <= kMostPoints && points_ == std::floor(points_),
         "the number of points is 2 to 1000000");
+  for (std::size_t i = 1; i < static_cast<std::size_t>(points_); ++i)
+    allow(value(i) != value(i - 1), value(i), " occurs twice among ", points_, " points");
 }
 
 double SearchRange::count() const {

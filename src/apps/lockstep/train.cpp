@@ -21,6 +21,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_log.hpp"
+#include "lockstep/report/run_records.hpp"
 #include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/rank_memory.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -101,6 +102,13 @@ bool continues_its_own_job(const fs::path& run_dir, const std::string& start) {
   return false;
 }
 
+/// Whether the run has results, but no checkpoint: it begins again and would replace them. Call it on rank 0.
+bool begins_again(const RunConfig& config) {
+  const CheckpointFolder folder(config.run.dir);
+  return config.run.resume == "auto" && nested_runs(config.run.dir).empty() && folder.candidates().empty() &&
+         (fs::exists(folder.best_file()) || read_run_records(config.run.dir).step > 0);
+}
+
 /// Broadcasts what rank 0 has read about the run's first start, which determines batch, shards and learning rate.
 /// Collective.
 void share_first_start(World& world, RunConfig& config) {
@@ -113,7 +121,13 @@ void share_first_start(World& world, RunConfig& config) {
 /// Opens the run directory. Returns the checkpoint to continue from, or "". Collective.
 fs::path open_run(World& world, const Options& options, RunConfig& config, TakeOver take_over) {
   world.together("opening the run directory", [&] {
-    if (world.rank() == 0) open_directory(config, options, take_over);
+    if (world.rank() != 0) return;
+    open_directory(config, options, take_over);
+    if (!begins_again(config)) return;
+    if (!config.is_trial())
+      log::warning("run directory '", config.run.dir,
+                   "' has results, but no checkpoint to continue from: the run begins again");
+    open_run_directory(config.run.dir, options, RunStart::fresh, take_over);
   });
   require_shared_directory(world, config);
   // Chosen before the model is made, because the checkpoint determines batch and learning rate.

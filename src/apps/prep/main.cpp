@@ -8,6 +8,7 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/standard_streams.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/seal.hpp"
@@ -201,9 +202,10 @@ int run(Args args) {
 
 int main(int argc, char** argv) {
   using namespace lockstep;
+  open_standard_streams();
   H5File::prepare_library();
   try {
-    return prep::run(prep::Args(argv + std::min(argc, 1), argv + argc));
+    return end_standard_output(prep::run(prep::Args(argv + std::min(argc, 1), argv + argc)));
   } catch (const std::exception& problem) {
     const Error error = log::as_error(problem);
     log::error(error.what());

@@ -32,6 +32,9 @@ job 3 9 WALLTIME=10:00:00 DATA=nodes PREFLIGHT=yes
 says 'the data set is refused'
 [ "$(wc -l <submitted)" = 1 ] || fail "a job with bad data was submitted again"
 
+for script in cpu gpu sweep; do
+  diff <(grep ^CONFIG= slurm/$script.sbatch) <(grep ^CONFIG= slurm/$script.pbs) >&2 || fail "$script.pbs has another configuration"
+done
 job 2 10 WALLTIME=10:00:00 SITE=nowhere
 says 'SITE=nowhere: there is no .*slurm/sites/nowhere.sh'
 for site in slurm/sites/*.sh; do

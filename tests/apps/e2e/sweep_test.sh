@@ -46,6 +46,14 @@ grep -q '"optim.lr": null' paired/sweep.json || fail "the importance of two valu
 ok "$LOCKSTEP" $(grep -o 'compare --split val .*' last.err)
 says 'B - A +0, 1, 2 '
 
+# --- results in one precision are not those in another, and not of files that were trained again since
+cp paired/sweep.json fp32.json
+ok "$LOCKSTEP" sweep --config paired.ini --run-dir paired --precision fp64
+! cmp -s fp32.json paired/sweep.json || fail "results in fp32 count in fp64"
+ok "$LOCKSTEP" sweep --config paired.ini --run-dir paired
+says '^trial-1: '
+cmp fp32.json paired/sweep.json || fail "fp32 differs after fp64"
+
 # --- the best configuration trains to the weights of its trial; the same command again trains nothing
 ok "$LOCKSTEP" train --config random-1/best.ini --run-dir best
 best=$(grep -m 1 -A 2 '"ranking"' random-1/sweep.json | grep -o 'trial-[0-9]*')
@@ -119,6 +127,7 @@ optim.lr = uniform(2 .. 1)|an empty range
 optim.lr = uniform(1 .. 2)|a grid needs the number of points
 optim.lr = 0.1|no range
 optim.lr = choice()|an empty choice
+model.hidden_size = uniform(1 .. 3, 5)|2 occurs twice among 5 points
 optim.lr = choice(fast, slow)|optim.lr = fast
 model.hidden_size = choice(8.5)|model.hidden_size = 8.5
 seed = range(2000000)|more than a million values
@@ -129,6 +138,9 @@ END
 space bad 'seed = range(1000)' 'optim.lr = log(1e-4 .. 1e-2, 2000)'
 run 2 "$LOCKSTEP" sweep --config bad.ini --run-dir bad
 says 'the space has 2000000 trainings'
+space bad 'optim.lr = choice(0.01, 0.1)' 'trials = 5'
+run 2 "$LOCKSTEP" sweep --config bad.ini --run-dir bad
+says 'option sweep.trials = 5: sweep.method = grid trains all combinations'
 run 2 "$LOCKSTEP" sweep --config base.ini --run-dir bad
 says 'needs keys to search'
 run 2 "$LOCKSTEP" sweep --config grid.ini --run-dir bad --eval.best acuracy
@@ -162,4 +174,6 @@ printf '[model]\nkind = bprmf\n[batch]\nsize = 8\n[train]\nepochs = 1\n[sweep]\n
 ok "$LOCKSTEP" sweep --config kg.ini --data.path kg.h5 --run-dir kg
 says 'no validation samples, so the test samples choose the best configuration'
 ok "$LOCKSTEP" train --config grid.ini --epochs 1 --run-dir without  # other commands ignore [sweep]
+printf 'data:\n  path: data.h5\nsweep:\n  # rates\n  optim.lr: choice(0.001, 0.01)\nmodel:\n  kind: emulator\nbatch:\n  size: 80\n' >space.yaml
+ok "$LOCKSTEP" train --config space.yaml --epochs 1 --run-dir yaml
 passed "searches"

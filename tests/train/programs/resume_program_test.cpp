@@ -1,3 +1,6 @@
+#include <cmath>
+#include <map>
+
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "program.hpp"
@@ -21,6 +24,17 @@ fs::path final_of(const std::string& run) { return run + "/checkpoints/final.h5"
 void check_same_end(const std::string& a, const std::string& b) {
   for (const char* group : {"/model", "/optim", "/ema", "/state/history"})
     CHECK(equal_checkpoints(final_of(a), final_of(b), group));
+}
+
+/// The loss of the training record of each whole epoch.
+std::map<double, double> losses_of_epochs(const std::string& run) {
+  std::map<double, double> losses;
+  lockstep::read_records(read_text(run + "/metrics.jsonl"), [&](const lockstep::RunRecord& record) {
+    const auto* step = std::get_if<lockstep::StepRecord>(&record);
+    if (step != nullptr && step->epoch == std::floor(step->epoch)) losses[step->epoch] = step->loss.value_or(0);
+    return true;
+  });
+  return losses;
 }
 
 }  // namespace
@@ -99,8 +113,11 @@ TEST_SUITE("train.programs.resume") {
     check_ended(interrupted_program(3, "USR1", 0.05, "halted", training("halted")), 85);
     check_ended(lockstep_program(1, 1, training("halted", "120", {"--run.max_hours", "1e-9"})), 85,
                 "stopped by run.max_hours");
+    const lockstep::CheckpointReader newest(lockstep::CheckpointFolder("halted").candidates().front());
+    CHECK(lockstep::read_run_records("halted").step == newest.state().step);
     REQUIRE(lockstep_program(2, 1, training("halted")).exit_code == 0);
     check_same_end("whole", "halted");
+    CHECK(losses_of_epochs("halted") == losses_of_epochs("whole"));
   }
 
   TEST_CASE("a damaged newest checkpoint is named with its defect and the one before it is used") {
@@ -122,6 +139,25 @@ TEST_SUITE("train.programs.resume") {
     for (const auto& entry : fs::directory_iterator("run/checkpoints")) write_text(entry.path(), "nothing");
     check_ended(lockstep_program(1, 1, training("run", "4", {"--checkpoint.every_steps", "40"})), 3,
                 "none of its checkpoints is whole");
+  }
+
+  TEST_CASE("a run without its checkpoints begins again, and keeps its records and best weights") {
+    write_data(500);
+    REQUIRE(lockstep_program(1, 1, training("run", "2")).exit_code == 0);
+    const std::string best = read_text("run/checkpoints/best.h5"), records = read_text("run/metrics.jsonl");
+    fs::remove(final_of("run"));
+    check_ended(lockstep_program(2, 1, training("run", "2")), 0,
+                "'run' has results, but no checkpoint to continue from: the run begins again");
+    CHECK(read_text("run/previous-1/checkpoints/best.h5") == best);
+    CHECK(read_text("run/previous-1/metrics.jsonl") == records);
+  }
+
+  TEST_CASE("files of a run do not receive the messages of a standard error that is closed") {
+    write_data(500);
+    REQUIRE(lockstep_program(1, 1, training("open", "2")).exit_code == 0);
+    const Words closed = {"bash", "-c", "exec \"$0\" \"$@\" 2>&-", program_path("lockstep")};
+    CHECK(run_process(closed + training("closed", "2")).exit_code == 0);
+    check_same_end("open", "closed");
   }
 
   TEST_CASE("a run that goes back to an earlier file is resumed itself; the checkpoints it left behind move aside") {
