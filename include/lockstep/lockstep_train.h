@@ -57,10 +57,10 @@ enum {
   LSFIT_ERR_LOST = 12 /* a rank of the session has ended or does not answer */
 };
 
-/* Opens a session on all ranks of comm, which is duplicated. names: the n_in + n_out names of the variables, separated
- * by commas, inputs first; units: as many units. Each may be null. On failure *session is null, and lsem_last_error has
- * the message. Errors: ARGUMENT (also: the ranks differ in a value; run.device = cuda without a GPU), MEMORY, INTERNAL,
- * LOST. */
+/* Opens a session on all ranks of comm, which is duplicated. names: the n_in + n_out names of the variables,
+ * separated by commas, inputs first, no two inputs or outputs alike; units: as many units. Each may be null. On failure
+ * *session is null, and lsem_last_error has the message. Errors: ARGUMENT (also: the ranks differ in a value;
+ * run.device = cuda without a GPU), MEMORY, INTERNAL, LOST. */
 LSEM_API int lsfit_open(MPI_Comm comm, const char* config, int n_in, int n_out, const char* names, const char* units,
                         lsfit_session** session);
 /* The same with the number of a communicator in Fortran. */

@@ -37,6 +37,7 @@ std::vector<std::string> words(const std::string& text, std::int64_t count, cons
   std::vector<std::string> found = split(text, ',');
   require_usage(std::ssize(found) == count, "opening a session: ", found.size(), " ", what, " for ", count,
                 " variables");
+  for (std::string& word : found) word = trim(word);
   return found;
 }
 
@@ -136,6 +137,8 @@ Session::Session(const void* communicator, const std::string& config, std::int64
     };
     variables_.input_names = fill(all, 0, n_in, "x");
     variables_.output_names = fill(all, n_in, n_out, "y");
+    const std::string defect = names_defect(variables_);
+    require_usage(defect.empty(), "opening a session: ", defect, "; give each variable a name of its own");
     variables_.input_units = fill(their_units, 0, n_in, "");
     variables_.output_units = fill(their_units, n_in, n_out, "");
     variables_.input_cf.resize(n_in);

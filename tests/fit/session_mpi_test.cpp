@@ -494,6 +494,13 @@ TEST_SUITE("fit.session") {
          {"optim.lr = -1", "no.key = 1", "eval.every = 2", "schedule.unit = epoch", "/nonexistent.ini"})
       CHECK(lsfit_open(MPI_COMM_WORLD, config, kIn, kOut, nullptr, nullptr, &refused) == LSEM_ERR_ARGUMENT);
     CHECK(lsfit_open(MPI_COMM_WORLD, nullptr, kIn, kOut, "a,b", nullptr, &refused) == LSEM_ERR_ARGUMENT);
+    std::string names = "t";
+    for (int i = 1; i < kIn + kOut; ++i) names += join(", v", i);
+    CHECK(lsfit_open(MPI_COMM_WORLD, nullptr, kIn, kOut, (names + "\n").c_str(), nullptr, &refused) == LSEM_OK);
+    CHECK(lsfit_close(refused) == LSEM_OK);
+    names.replace(names.find("v1"), 2, "t");  // blanks around a name do not count
+    CHECK(lsfit_open(MPI_COMM_WORLD, nullptr, kIn, kOut, names.c_str(), nullptr, &refused) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsem_last_error(), "two inputs are named 't'"));
     CHECK(lsfit_open(MPI_COMM_NULL, nullptr, kIn, kOut, nullptr, nullptr, &refused) == LSEM_ERR_ARGUMENT);
     if (last > 0) {
       CHECK(lsfit_open(MPI_COMM_WORLD, join("optim.lr = ", rank + 1).c_str(), kIn, kOut, nullptr, nullptr, &refused) ==
