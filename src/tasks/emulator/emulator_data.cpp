@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/data/dataset_rows.hpp"
 
 namespace lockstep {
@@ -63,6 +64,17 @@ std::string names_defect(const EmulatorVariables& variables) {
     if (twice != names.end()) return join("two ", side, "s are named '", *twice, "'");
   }
   return "";
+}
+
+std::string columns_text(const EmulatorVariables& variables) {
+  return listed(variables.input_names) + " -> " + listed(variables.output_names);
+}
+
+void EmulatorData::require_columns_of(const EmulatorVariables& its, const std::string& trained) const {
+  require_data(its.input_names == variables.input_names && its.output_names == variables.output_names, trained,
+               " was trained on other variables than those of '", path.string(), "': ", columns_text(its), " there, ",
+               columns_text(variables), " here; name a data set with these columns in this order");
+  require_same_units(its, variables, join("data set '", path.string(), "'"));
 }
 
 std::int64_t EmulatorData::first_of(Split split) const {
