@@ -218,6 +218,7 @@ TEST_SUITE("apps.weights") {
     const auto refused = [&](const std::string& words, int code, const std::vector<std::string>& parts) {
       const ProcessResult result = run("import --weights " + out + " --output " + imported + " " + words);
       check_ended(result, code);
+      CHECK(result.out.empty());
       for (const std::string& part : parts) check_mentions(result.err, part);
       CHECK_FALSE(fs::exists(imported));
     };
