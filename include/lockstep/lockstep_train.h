@@ -76,10 +76,11 @@ LSEM_API const char* lsfit_error(const lsfit_session* session);
 LSEM_API int lsfit_set_moments(lsfit_session* session, const double* in_mean, const double* in_std,
                                const double* out_mean, const double* out_std);
 
-/* Adds n >= 0 columns to the next step. weights: n factors >= 0 of the columns in the loss, or null (1 each). ids: n
- * identities of the columns, or null; each at most once per step on all ranks. Errors: ARGUMENT (also: identities of
- * some columns of a step only, or none with a reservoir), MEMORY; NOT_FINITE (names variable and column): no column of
- * the call is added, and the next lsfit_step fails on all ranks and drops the columns. */
+/* Adds n >= 0 columns to the next step. weights: n factors >= 0 of the columns in the loss, or null (1 each); a column
+ * of weight 0 is left out, whatever it holds. ids: n identities of the columns, or null; each at most once per step on
+ * all ranks. Errors: ARGUMENT (also: identities of some columns of a step only, or none with a reservoir), MEMORY;
+ * NOT_FINITE (names variable and column): no column of the call is added, and the next lsfit_step fails on all ranks
+ * and drops the columns. */
 LSEM_API int lsfit_observe_f32(lsfit_session* session, long n, const float* x, long ldx, const float* y, long ldy,
                                const float* weights, const long* ids);
 LSEM_API int lsfit_observe_f64(lsfit_session* session, long n, const double* x, long ldx, const double* y, long ldy,

@@ -347,6 +347,29 @@ TEST_SUITE("fit.session") {
     CHECK(train({0, 1, 2, 3}, {1, 1, 1, 1}) != doctest::Approx(repeated).epsilon(1e-5));
   }
 
+  TEST_CASE("a column of weight 0 is left out, whatever it holds, also of the moments") {
+    const EmulatorContents rows = emulator_contents(100, kIn, kOut);
+    const auto train = [&](const std::vector<float>& between) {
+      const Opened opened("model.hidden_size = 16\nrun.reproducible = true\n");
+      std::vector<float> x(rows.x.begin(), rows.x.begin() + kIn), y(rows.y.begin(), rows.y.begin() + kOut), weights{1};
+      for (const float value : between) {
+        x.resize(x.size() + kIn, value), y.resize(y.size() + kOut, value);
+        weights.push_back(0);
+      }
+      x.insert(x.end(), rows.x.begin() + kIn, rows.x.end()), y.insert(y.end(), rows.y.begin() + kOut, rows.y.end());
+      weights.resize(weights.size() + 99, 1);
+      std::vector<long> ids(weights.size());
+      for (long i = 1, next = 1; i < std::ssize(ids); ++i) ids[to_size(i)] = weights[to_size(i)] == 0 ? -i : next++;
+      for (int s = 0; s < 2; ++s) {
+        const bool mine = test_world().rank() == 0;
+        opened.ok(opened.observe(mine ? std::ssize(ids) : 0, x.data(), y.data(), weights.data(), ids.data()));
+        opened.step();
+      }
+      return opened.state();
+    };
+    CHECK(train({-999, NAN, 1e30F}) == train({}));
+  }
+
   TEST_CASE("columns in the memory of a GPU train as those of the host") {
     const EmulatorContents rows = emulator_contents(100, kIn, kOut);
     const std::vector<float> weights(50, 2);
@@ -481,7 +504,7 @@ TEST_SUITE("fit.session") {
     opened.fails(lsfit_step(opened.session, nullptr), LSEM_ERR_NOT_FINITE, join("rank ", last, " of ", last + 1));
     const float none = 0;
     opened.ok(opened.observe(1, rows.x.data(), rows.y.data(), &none));
-    opened.fails(lsfit_step(opened.session, nullptr), LSEM_ERR_ARGUMENT, "are 0");
+    opened.fails(lsfit_step(opened.session, nullptr), LSEM_ERR_ARGUMENT, "no rank has observed a column of a weight");
     x[kIn + 1] = 3e38F;  // the loss overflows
     opened.ok(opened.observe(2, x.data(), x.data()));
     CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
