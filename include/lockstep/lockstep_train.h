@@ -112,20 +112,20 @@ LSEM_API long lsfit_steps(const lsfit_session* session);
 
 /* The network with its current weights (their average with optim.ema), for lsem_predict_*, lsem_jac_*,
  * lsem_linearize_*, lsem_tl_*, lsem_ad_* and lsem_set_*. It belongs to the session and is valid until the next
- * lsfit_step, lsfit_state_set or lsfit_close. Errors: ARGUMENT (before the moments are known), MEMORY. */
+ * lsfit_step, lsfit_state_set or lsfit_close. Errors: ARGUMENT (before the first step or state), MEMORY. */
 LSEM_API int lsfit_model(lsfit_session* session, lsem_model** m);
 /* Writes a model file, as `lockstep export` does: NAME.lsem, .onnx, .pt (TorchScript), .safetensors or .h5model. Rank 0
- * writes. Errors: ARGUMENT (another ending; no such folder; before the moments are known), OPEN (the disk). */
+ * writes. Errors: ARGUMENT (another ending; no such folder; before the first step or state), OPEN (the disk). */
 LSEM_API int lsfit_export(lsfit_session* session, const char* path);
 /* Writes a checkpoint that `lockstep predict`, `eval` and `export` read, and `lockstep train --init`. Rank 0 writes it,
- * whole or not at all. Errors: ARGUMENT (no such folder; before the moments are known; a library without HDF5: use
+ * whole or not at all. Errors: ARGUMENT (no such folder; before the first step or state; a library without HDF5: use
  * lsfit_export or lsfit_state_get), OPEN (the disk). */
 LSEM_API int lsfit_save(lsfit_session* session, const char* path);
 
 /* The complete state as bytes, for the program's own restart file: weights, optimizer, average, moments, position and
  * reservoir, but no observed columns. It is the same on all ranks, and continues on any number of ranks. A session with
  * a smaller reservoir keeps a part of it. lsfit_state_size gives the length, lsfit_state_get writes the bytes. Errors:
- * ARGUMENT (before the moments are known), BUFFER (len too small). */
+ * ARGUMENT (before the first step or state), BUFFER (len too small). */
 LSEM_API int lsfit_state_size(lsfit_session* session, size_t* bytes);
 LSEM_API int lsfit_state_get(lsfit_session* session, void* buf, size_t len);
 /* Continues from these bytes; all ranks pass the same. Errors: ARGUMENT (other variables or another network),

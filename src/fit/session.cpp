@@ -415,7 +415,7 @@ double Session::step() {
 }
 
 void Session::require_built() const {
-  require_usage(learner_ != nullptr, "the network does not exist yet: take a step, or set the moments, before");
+  require_usage(learner_ != nullptr, "the network does not exist yet: take a step, or continue from a state, before");
 }
 
 CheckpointParts Session::parts(Learner& learner) {

@@ -79,7 +79,7 @@ class Session {
   std::int64_t n_in() const { return n_in_; }
   std::int64_t n_out() const { return n_out_; }
 
-  /// The network with the weights that predictions use. errors  Error (usage): before the moments are known
+  /// The network with the weights that predictions use. errors  Error (usage): before the first step or state
   TrainedEmulator network();
   void export_to(const std::string& path);           ///< Collective.
   void save(const std::string& path);                ///< Collective.

@@ -460,7 +460,8 @@ TEST_SUITE("fit.session") {
     const EmulatorContents rows = emulator_contents(300, kIn, kOut);
     const Opened opened;
     lsem_model* model = nullptr;
-    CHECK(lsfit_model(opened.session, &model) == LSEM_ERR_ARGUMENT);
+    set_moments(opened, rows.moments);
+    opened.fails(lsfit_model(opened.session, &model), LSEM_ERR_ARGUMENT, "take a step, or continue from a state");
     CHECK(model == nullptr);
     std::vector<float> y(2 * kOut), before(2 * kOut);
     for (int s = 0; s < 2; ++s) {
