@@ -66,6 +66,10 @@ TEST_SUITE("apps.emulator") {
       if (bytes.empty()) bytes = now;
       CHECK(now == bytes);
     }
+    for (std::size_t k = 1; k < targets.size(); k += 2) targets[k] = NAN;
+    f.write([&](H5File& file) { file.write<float>("/y", targets, {kRows, 2}); });
+    CHECK(contains(succeeded(run_lockstep(f.command("predict"))).out, "rmse tsfc  unknown: no row has a target"));
+    CHECK(std::isnan(H5File::open(f.output).read<double>("/rmse")[1]));
     f.write([&](H5File& file) {
       file.write<float>("/y", targets, {kRows, 2});
       file.write_text("/vars/output_names", {"aice", "hi"});
