@@ -76,6 +76,8 @@ TEST_SUITE("apps.emulator") {
     });
     CHECK_FALSE(contains(run_lockstep(f.command("predict")).out, "rmse aice"));
     check_ended(run_lockstep(f.command("predict", {"--format", "csv"})), 2, "it exists and is a file of predictions");
+    check_ended(run_lockstep({"predict", "--model-file", f.output, "--input", f.input, "--output", "q.h5"}), 3,
+                "it is a file of predictions or Jacobians, not a model");
     REQUIRE(run_lockstep(f.command("predict", {"--format", "csv", "--force"})).exit_code == 0);
     CHECK(read_text(f.output).starts_with("y_aice,y_tsfc\n"));
   }
