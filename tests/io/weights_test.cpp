@@ -33,6 +33,7 @@ struct Described {
   std::string storage = "0", type = "FloatStorage";
   std::int64_t numel = 6, offset = 0;
   std::vector<std::int64_t> shape = {2, 3}, strides = {3, 1};
+  bool negated = false;  ///< as x.imag of a conjugated x
 };
 
 void add_tensor(Pickle& out, const Described& t) {
@@ -45,6 +46,7 @@ void add_tensor(Pickle& out, const Described& t) {
     out.tuple();
   }
   out.boolean(false).global("collections", "OrderedDict").empty_tuple().reduce();
+  if (t.negated) out.empty_dict().mark().text("neg").boolean(true).set_items();
   out.tuple().reduce();
 }
 
@@ -163,6 +165,10 @@ TEST_SUITE("io.weights") {
     CHECK(values("slice") == std::vector<float>{5, 6});
     CHECK(values("scalar") == std::vector<float>{6});
     CHECK(found.at("scalar").shape.empty());
+  }
+
+  TEST_CASE("a tensor whose values are not those of its storage is refused") {
+    check_mentions(torch_refusal(one_tensor({.negated = true})), "array 'w' is a negated or conjugated view");
   }
 
   TEST_CASE("--key selects one of several dictionaries of tensors") {

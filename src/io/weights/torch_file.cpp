@@ -122,6 +122,8 @@ NamedArray TorchTensors::read(const std::string& name, const Value& tensor) {
     require_data(good, what, " is not described as a tensor of torch.save; the file is damaged");
   };
   expect(tensor.items.size() >= 4 && tensor.items[0]->is(Kind::stored) && tensor.items[1]->is(Kind::integer));
+  require_data(tensor.items.size() <= 6 || tensor.items[6]->entries.empty(), what,
+               " is a negated or conjugated view of its storage, which is not read; save its .resolve_neg()");
   const Value& id = *tensor.items[0]->items[0];
   expect(id.is(Kind::tuple) && id.items.size() == 5 && id.items[1]->is(Kind::global) && id.items[2]->is(Kind::text) &&
          is_storage(id.items[1]->text));
