@@ -182,6 +182,18 @@ TEST_SUITE("io.weights") {
     const std::string bytes = archive(out.set_items().finish());
     check_mentions(torch_refusal(bytes), "choose one with --key: 'model', 'ema'");
     check_mentions(torch_refusal(bytes, "other"), "--key = 'other'");
+
+    // A sparse array in one of them does not choose the other; a generator beside them is no choice.
+    Pickle more;
+    more.empty_dict().mark();
+    for (const char* name : {"model", "ema"}) {
+      more.text(name).empty_dict().mark().text("w");
+      add_tensor(more, {});
+      if (name[0] == 'm') more.text("A_in").integer(0);
+      more.set_items();
+    }
+    more.text("rng"), add_tensor(more, {});
+    check_mentions(torch_refusal(archive(more.set_items().finish())), "choose one with --key: 'model', 'ema'");
     CHECK(torch_arrays(bytes, "a", "ema").at("w").values == decltype(NamedArray::values)(std::vector<float>{4}));
   }
 
