@@ -57,10 +57,10 @@ enum {
   LSFIT_ERR_LOST = 12 /* a rank of the session has ended or does not answer */
 };
 
-/* Opens a session on all ranks of comm, which is duplicated. names: the n_in + n_out names of the variables, separated
- * by commas, inputs first; units: as many units. Each may be null. On failure *session is null, and lsem_last_error has
- * the message. Errors: ARGUMENT (also: the ranks differ in a value; run.device = cuda without a GPU), MEMORY, INTERNAL,
- * LOST. */
+/* Opens a session on all ranks of comm, which is duplicated. names: the n_in + n_out names of the variables,
+ * separated by commas, inputs first, no two inputs or outputs alike; units: as many units. Each may be null. On failure
+ * *session is null, and lsem_last_error has the message. Errors: ARGUMENT (also: the ranks differ in a value;
+ * run.device = cuda without a GPU), MEMORY, INTERNAL, LOST. */
 LSEM_API int lsfit_open(MPI_Comm comm, const char* config, int n_in, int n_out, const char* names, const char* units,
                         lsfit_session** session);
 /* The same with the number of a communicator in Fortran. */
@@ -76,10 +76,11 @@ LSEM_API const char* lsfit_error(const lsfit_session* session);
 LSEM_API int lsfit_set_moments(lsfit_session* session, const double* in_mean, const double* in_std,
                                const double* out_mean, const double* out_std);
 
-/* Adds n >= 0 columns to the next step. weights: n factors >= 0 of the columns in the loss, or null (1 each). ids: n
- * identities of the columns, or null; each at most once per step on all ranks. Errors: ARGUMENT (also: identities of
- * some columns of a step only, or none with a reservoir), MEMORY; NOT_FINITE (names variable and column): no column of
- * the call is added, and the next lsfit_step fails on all ranks and drops the columns. */
+/* Adds n >= 0 columns to the next step. weights: n factors >= 0 of the columns in the loss, or null (1 each); a column
+ * of weight 0 is left out, whatever it holds. ids: n identities of the columns, or null; each at most once per step on
+ * all ranks. Errors: ARGUMENT (also: identities of some columns of a step only, or none with a reservoir), MEMORY;
+ * NOT_FINITE (names variable and column): no column of the call is added, and the next lsfit_step fails on all ranks
+ * and drops the columns. */
 LSEM_API int lsfit_observe_f32(lsfit_session* session, long n, const float* x, long ldx, const float* y, long ldy,
                                const float* weights, const long* ids);
 LSEM_API int lsfit_observe_f64(lsfit_session* session, long n, const double* x, long ldx, const double* y, long ldy,
@@ -111,20 +112,20 @@ LSEM_API long lsfit_steps(const lsfit_session* session);
 
 /* The network with its current weights (their average with optim.ema), for lsem_predict_*, lsem_jac_*,
  * lsem_linearize_*, lsem_tl_*, lsem_ad_* and lsem_set_*. It belongs to the session and is valid until the next
- * lsfit_step, lsfit_state_set or lsfit_close. Errors: ARGUMENT (before the moments are known), MEMORY. */
+ * lsfit_step, lsfit_state_set or lsfit_close. Errors: ARGUMENT (before the first step or state), MEMORY. */
 LSEM_API int lsfit_model(lsfit_session* session, lsem_model** m);
 /* Writes a model file, as `lockstep export` does: NAME.lsem, .onnx, .pt (TorchScript), .safetensors or .h5model. Rank 0
- * writes. Errors: ARGUMENT (another ending; no such folder; before the moments are known), OPEN (the disk). */
+ * writes. Errors: ARGUMENT (another ending; no such folder; before the first step or state), OPEN (the disk). */
 LSEM_API int lsfit_export(lsfit_session* session, const char* path);
 /* Writes a checkpoint that `lockstep predict`, `eval` and `export` read, and `lockstep train --init`. Rank 0 writes it,
- * whole or not at all. Errors: ARGUMENT (no such folder; before the moments are known; a library without HDF5: use
+ * whole or not at all. Errors: ARGUMENT (no such folder; before the first step or state; a library without HDF5: use
  * lsfit_export or lsfit_state_get), OPEN (the disk). */
 LSEM_API int lsfit_save(lsfit_session* session, const char* path);
 
 /* The complete state as bytes, for the program's own restart file: weights, optimizer, average, moments, position and
  * reservoir, but no observed columns. It is the same on all ranks, and continues on any number of ranks. A session with
  * a smaller reservoir keeps a part of it. lsfit_state_size gives the length, lsfit_state_get writes the bytes. Errors:
- * ARGUMENT (before the moments are known), BUFFER (len too small). */
+ * ARGUMENT (before the first step or state), BUFFER (len too small). */
 LSEM_API int lsfit_state_size(lsfit_session* session, size_t* bytes);
 LSEM_API int lsfit_state_get(lsfit_session* session, void* buf, size_t len);
 /* Continues from these bytes; all ranks pass the same. Errors: ARGUMENT (other variables or another network),

@@ -128,8 +128,11 @@ int observe_gpu(lsfit_session* s, long n, const S* x, long x_node, long x_variab
 
 }  // namespace
 
-int lsfit_open(MPI_Comm comm, const char* config, int n_in, int n_out, const char* names, const char* units,
-               lsfit_session** session) {
+namespace {
+
+/// communicator  returns it, once MPI may be called
+int open(const auto& communicator, const char* config, int n_in, int n_out, const char* names, const char* units,
+         lsfit_session** session) noexcept {
   if (session) *session = nullptr;
   return guarded([&] {
     require_argument(session, "the pointer for the session is null");
@@ -137,6 +140,7 @@ int lsfit_open(MPI_Comm comm, const char* config, int n_in, int n_out, const cha
     MPI_Initialized(&ready);
     MPI_Finalized(&ended);
     require_argument(ready && !ended, "opening a session: MPI is not initialised, or has been finalised");
+    const MPI_Comm comm = communicator();
     require_argument(comm != MPI_COMM_NULL, "opening a session: the communicator is MPI_COMM_NULL");
     try {
       *session =
@@ -149,9 +153,16 @@ int lsfit_open(MPI_Comm comm, const char* config, int n_in, int n_out, const cha
   });
 }
 
+}  // namespace
+
+int lsfit_open(MPI_Comm comm, const char* config, int n_in, int n_out, const char* names, const char* units,
+               lsfit_session** session) {
+  return open([&] { return comm; }, config, n_in, n_out, names, units, session);
+}
+
 int lsfit_open_fortran(int comm, const char* config, int n_in, int n_out, const char* names, const char* units,
                        lsfit_session** session) {
-  return lsfit_open(MPI_Comm_f2c(comm), config, n_in, n_out, names, units, session);
+  return open([&] { return MPI_Comm_f2c(comm); }, config, n_in, n_out, names, units, session);
 }
 
 int lsfit_close(lsfit_session* session) {

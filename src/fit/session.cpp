@@ -29,7 +29,8 @@ constexpr const char* kKeys[] = {"run.isa",          "run.backend",  "run.reprod
                                  "dist.shards",      "dist.timeout", "dist.compress",    "dist.check_collectives",
                                  "dist.bucket_bytes"};
 
-constexpr const char* kNoColumns = "training step: no rank has observed a column; call lsfit_observe before";
+constexpr const char* kNoColumns =
+    "training step: no rank has observed a column of a weight above 0; call lsfit_observe before";
 
 /// The texts between commas. errors  Error (usage): not `count` of them
 std::vector<std::string> words(const std::string& text, std::int64_t count, const char* what) {
@@ -37,6 +38,7 @@ std::vector<std::string> words(const std::string& text, std::int64_t count, cons
   std::vector<std::string> found = split(text, ',');
   require_usage(std::ssize(found) == count, "opening a session: ", found.size(), " ", what, " for ", count,
                 " variables");
+  for (std::string& word : found) word = trim(word);
   return found;
 }
 
@@ -136,6 +138,8 @@ Session::Session(const void* communicator, const std::string& config, std::int64
     };
     variables_.input_names = fill(all, 0, n_in, "x");
     variables_.output_names = fill(all, n_in, n_out, "y");
+    const std::string defect = names_defect(variables_);
+    require_usage(defect.empty(), "opening a session: ", defect, "; give each variable a name of its own");
     variables_.input_units = fill(their_units, 0, n_in, "");
     variables_.output_units = fill(their_units, n_in, n_out, "");
     variables_.input_cf.resize(n_in);
@@ -206,7 +210,13 @@ void Session::set_moments(Moments moments) {
 template <class S>
 void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y, std::span<const S> weights,
                       std::span<const long> ids, const Stream* gpu) {
-  if (n == 0) return;
+  std::vector<std::pair<std::int64_t, std::int64_t>> kept;  // first and count of the columns whose weight is not 0
+  for (std::int64_t j = 0; j < n; ++j) {
+    if (!weights.empty() && weights[j] == 0) continue;
+    if (kept.empty() || kept.back().first + kept.back().second != j) kept.emplace_back(j, 0);
+    ++kept.back().second;
+  }
+  if (kept.empty()) return;
   if (gpu == nullptr) observed_.to_host(device_);
   const std::int64_t before = observed_.count();
   require_usage(!ids.empty() || reservoir_.capacity() == 0, where(),
@@ -218,30 +228,35 @@ void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y
   };
   const auto take = [&](StateView<const S> from, std::int64_t width, const std::vector<std::string>& names,
                         std::vector<float>& to, GpuValues& on_gpu) {
-    if (gpu != nullptr) {
-      const Tensor all = on_gpu.range(device_, before * width, (before + n) * width).reshaped({n, width});
-      const std::int64_t bad = ops::copy_columns(*gpu, all, from, gpu_scratch_);
-      if (bad < 0) return;
-      refuse(bad / width, names[bad % width], HostView(all)->data<float>()[bad]);
-    }
-    to.resize((before + n) * width);
-    float* values = to.data() + before * width;
-    for (std::int64_t j = 0; j < n; ++j)
-      for (std::int64_t i = 0; i < width; ++i) {
-        *values = static_cast<float>(from.at(j, i));
-        if (!std::isfinite(*values)) refuse(j, names[i], *values);
-        ++values;
+    std::int64_t at = before;
+    for (const auto& [first, count] : kept) {
+      if (gpu != nullptr) {
+        const Tensor all = on_gpu.range(device_, at * width, (at + count) * width).reshaped({count, width});
+        const std::int64_t bad = ops::copy_columns(*gpu, all, from.from(first), gpu_scratch_);
+        if (bad >= 0) refuse(first + bad / width, names[bad % width], HostView(all)->data<float>()[bad]);
+      } else {
+        to.resize((at + count) * width);
+        float* values = to.data() + at * width;
+        for (std::int64_t j = first; j < first + count; ++j)
+          for (std::int64_t i = 0; i < width; ++i) {
+            *values = static_cast<float>(from.at(j, i));
+            if (!std::isfinite(*values)) refuse(j, names[i], *values);
+            ++values;
+          }
       }
+      at += count;
+    }
   };
   try {
     take(x, n_in_, variables_.input_names, observed_.x, observed_.gpu_x);
     take(y, n_out_, variables_.output_names, observed_.y, observed_.gpu_y);
-    for (std::int64_t j = 0; j < n; ++j) {
-      const float weight = weights.empty() ? 1 : static_cast<float>(weights[j]);
-      if (!std::isfinite(weight) || weight < 0) refuse(j, "its weight", weight);
-      observed_.weights.push_back(weight);
-    }
-    observed_.ids.insert(observed_.ids.end(), ids.begin(), ids.end());
+    for (const auto& [first, count] : kept)
+      for (std::int64_t j = first; j < first + count; ++j) {
+        const float weight = weights.empty() ? 1 : static_cast<float>(weights[j]);
+        if (!std::isfinite(weight) || weight < 0) refuse(j, "its weight", weight);
+        observed_.weights.push_back(weight);
+        if (!ids.empty()) observed_.ids.push_back(ids[j]);
+      }
     observed_.on_gpu = gpu != nullptr;
   } catch (const std::exception& problem) {
     if (gpu == nullptr) {
@@ -249,6 +264,7 @@ void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y
       observed_.y.resize(before * n_out_);
     }
     observed_.weights.resize(before);
+    if (!ids.empty()) observed_.ids.resize(before);
     if (refused_.empty()) refused_ = problem.what();
     throw;
   }
@@ -399,7 +415,7 @@ double Session::step() {
 }
 
 void Session::require_built() const {
-  require_usage(learner_ != nullptr, "the network does not exist yet: take a step, or set the moments, before");
+  require_usage(learner_ != nullptr, "the network does not exist yet: take a step, or continue from a state, before");
 }
 
 CheckpointParts Session::parts(Learner& learner) {

@@ -61,7 +61,7 @@ class Session {
 
   /// errors  Error (usage): after the first step; see check_moments()
   void set_moments(Moments moments);
-  /// Adds columns to the next step. weights, ids: empty, or one per column, in host memory
+  /// Adds columns to the next step, without those of weight 0. weights, ids: empty, or one per column, in host memory
   /// gpu     if x and y are on a GPU, the stream after whose work they are complete; only if takes_from(its GPU)
   /// errors  Error (data): a value that is not finite or a negative weight; the next step then fails on all ranks
   ///         Error (usage): identities for some columns of the step only, or none with a reservoir
@@ -79,7 +79,7 @@ class Session {
   std::int64_t n_in() const { return n_in_; }
   std::int64_t n_out() const { return n_out_; }
 
-  /// The network with the weights that predictions use. errors  Error (usage): before the moments are known
+  /// The network with the weights that predictions use. errors  Error (usage): before the first step or state
   TrainedEmulator network();
   void export_to(const std::string& path);           ///< Collective.
   void save(const std::string& path);                ///< Collective.

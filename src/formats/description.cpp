@@ -248,3 +248,10 @@ EmulatorSelfTest take_selftest(Tensors& tensors, const EmulatorArch& arch, const
 }
 
 }  // namespace lockstep::files
+
+std::optional<lockstep::EmulatorDescription> lockstep::described_emulator(
+    const std::map<std::string, std::string>& metadata, const std::string& source) {
+  const auto format = metadata.find("format");
+  if (format == metadata.end() || format->second != files::kFormat) return std::nullopt;
+  return files::parse_description({metadata.begin(), metadata.end()}, source);
+}

@@ -1,4 +1,5 @@
 #include "files.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/io/seal.hpp"
 
@@ -45,6 +46,9 @@ TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest
   const auto refuse_damaged = [&](const std::string& defect) {
     require_model(defect.empty(), source, defect, "; use an undamaged copy, or export it again");
   };
+  const FileKind kind = file_kind(path);
+  require_model_format(kind != FileKind::data_set && kind != FileKind::predictions && kind != FileKind::hdf5, source,
+                       "it is ", name(kind), ", not a model file or a checkpoint");
   refuse_damaged(end_mark_defect(path));
   const H5File file = H5File::open(path);
   const std::string format = file.has_attribute("/", "format") ? file.text_attribute("/", "format") : "";

@@ -135,9 +135,19 @@ H5O_type_t object_type(hid_t file, const std::string& object) {
   }
 }
 
-bool exists_by_hard_links(hid_t file, const std::string& object) {
+namespace {
+/// Whether the object exists. errors  as require_hard_links(), for links of other kinds
+bool has_hard_links(hid_t file, const std::string& object, const H5File& owner, std::string& reached) {
+  const Link link = follow(file, object, reached);
+  require_data(link != Link::other, "opening ", quoted(object, owner), ": ", quoted(reached, owner),
+               " is a soft or external link, which are not followed; store the data itself");
+  return link == Link::hard;
+}
+}  // namespace
+
+bool exists(hid_t file, const std::string& object, const H5File& owner) {
   std::string reached;
-  const bool found = follow(file, object, reached) == Link::hard && object_type(file, object) != H5O_TYPE_UNKNOWN;
+  const bool found = has_hard_links(file, object, owner, reached) && object_type(file, object) != H5O_TYPE_UNKNOWN;
   H5Eclear2(H5E_DEFAULT);
   return found;
 }
@@ -145,10 +155,8 @@ bool exists_by_hard_links(hid_t file, const std::string& object) {
 void require_hard_links(hid_t file, const std::string& object, const H5File& owner) {
   if (owner.written() != nullptr) return;  // we write no other links
   std::string reached;
-  const Link link = follow(file, object, reached);
-  require_data(link != Link::other, "opening ", quoted(object, owner), ": ", quoted(reached, owner),
-               " is a soft or external link, which are not followed; store the data itself");
-  require_data(link == Link::hard, "opening ", quoted(object, owner), ": there is no ", quoted(reached, owner));
+  require_data(has_hard_links(file, object, owner, reached), "opening ", quoted(object, owner), ": there is no ",
+               quoted(reached, owner));
 }
 
 hid_t open_dataset(hid_t file, const std::string& object, const H5File& owner) {

@@ -103,7 +103,7 @@ void H5File::close() {
 bool H5File::has(const std::string& object) const {
   if (const h5::Contents* known = written()) return known->contains(h5::absolute(object));
   const h5::LibraryLock lock;
-  return h5::exists_by_hard_links(handle_->file, object);
+  return h5::exists(handle_->file, object, *this);
 }
 
 bool H5File::is_group(const std::string& object) const {

@@ -72,7 +72,8 @@ std::string quoted(const std::string& object, const H5File& file);
 std::string absolute(const std::string& object);
 /// errors   data: the object or a group on its path is missing or is not a hard link
 void require_hard_links(hid_t file, const std::string& object, const H5File& owner);
-bool exists_by_hard_links(hid_t file, const std::string& object);
+/// errors   data: the object or a group on its path is a soft or external link
+bool exists(hid_t file, const std::string& object, const H5File& owner);
 H5O_type_t object_type(hid_t file, const std::string& object);
 hid_t open_dataset(hid_t file, const std::string& object, const H5File& owner);
 

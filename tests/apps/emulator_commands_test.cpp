@@ -66,12 +66,18 @@ TEST_SUITE("apps.emulator") {
       if (bytes.empty()) bytes = now;
       CHECK(now == bytes);
     }
+    for (std::size_t k = 1; k < targets.size(); k += 2) targets[k] = NAN;
+    f.write([&](H5File& file) { file.write<float>("/y", targets, {kRows, 2}); });
+    CHECK(contains(succeeded(run_lockstep(f.command("predict"))).out, "rmse tsfc  unknown: no row has a target"));
+    CHECK(std::isnan(H5File::open(f.output).read<double>("/rmse")[1]));
     f.write([&](H5File& file) {
       file.write<float>("/y", targets, {kRows, 2});
       file.write_text("/vars/output_names", {"aice", "hi"});
     });
     CHECK_FALSE(contains(run_lockstep(f.command("predict")).out, "rmse aice"));
     check_ended(run_lockstep(f.command("predict", {"--format", "csv"})), 2, "it exists and is a file of predictions");
+    check_ended(run_lockstep({"predict", "--model-file", f.output, "--input", f.input, "--output", "q.h5"}), 3,
+                "it is a file of predictions or Jacobians, not a model");
     REQUIRE(run_lockstep(f.command("predict", {"--format", "csv", "--force"})).exit_code == 0);
     CHECK(read_text(f.output).starts_with("y_aice,y_tsfc\n"));
   }

@@ -218,6 +218,7 @@ TEST_SUITE("apps.weights") {
     const auto refused = [&](const std::string& words, int code, const std::vector<std::string>& parts) {
       const ProcessResult result = run("import --weights " + out + " --output " + imported + " " + words);
       check_ended(result, code);
+      CHECK(result.out.empty());
       for (const std::string& part : parts) check_mentions(result.err, part);
       CHECK_FALSE(fs::exists(imported));
     };
@@ -255,6 +256,34 @@ TEST_SUITE("apps.weights") {
     refused("--model.kind sasrec --key model" + data, 2, {"--key"});
     refused("--model.kind sasrec", 2, {"data.path is empty"});
     check_ended(run("import --model.kind sasrec --weights " + out + data + " --output " + out), 2);
+  }
+
+  TEST_CASE("an export is imported for the columns, classes and channels of its training alone, normalised as there") {
+    for (const auto& [c, entry, from, to, reason] :
+         {std::tuple{kCases[6], "input.0.name", "sst", "sss2", "trained on other variables"},
+          {kCases[6], "input.0.units", "degC", "K", "is in degC, the model's is in K"},
+          {kCases[5], "data.class_names", "SITTING", "RESTING", "classes: 6 ("},
+          {kCases[5], "data.channel_names", "total_acc_x", "x", "channels: 9 ("}}) {
+      CAPTURE(entry);
+      train(c);
+      const std::string import =
+          std::string("import --model.kind ") + c.kind + " --weights w.safetensors --output i.h5";
+      succeeded(run("export --format safetensors --checkpoint run/checkpoints/final.h5 --output w.safetensors"));
+      NamedArrays weights = read_weights("w.safetensors");
+      std::string& text = weights.metadata.at(entry);
+      const std::string before = text;
+      REQUIRE(contains(text, from));
+      text.replace(text.find(from), std::string(from).size(), to);
+      write_text("w.safetensors", safetensors_bytes(weights));
+      check_ended(run(import + " --data.path data.h5"), 3, reason);
+      CHECK_FALSE(fs::exists("i.h5"));
+      if (!weights.metadata.contains("data.channel_mean")) continue;
+      text = before;
+      weights.metadata.at("data.channel_mean") = "[1,2,3,4,5,6,7,8,9]";
+      write_text("w.safetensors", safetensors_bytes(weights));
+      succeeded(run(import + " --data.path data.h5"));
+      CHECK(H5File::open("i.h5").read<double>("/har/channel_mean") == std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9});
+    }
   }
 
   TEST_CASE("import asks for what arrays do not determine, says where each option is from, and then agrees") {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # library_test.sh LIBRARY INCLUDE FORTRAN: liblockstep_train shows the functions of its two headers and nothing else, has at
-# most 5 MB without symbols, and needs nothing but MPI, HDF5, zlib and the compiler's libraries. Its Fortran module has all.
+# most 5 MB without symbols, needs nothing but MPI, HDF5, zlib and the compiler's libraries, and refuses a session before
+# MPI is initialised. Its Fortran module has all.
 set -euo pipefail
 library=$1 include=$2 fortran=$3 status=0
 complain() { echo "$1" >&2; status=1; }
@@ -16,6 +17,9 @@ if [ -z "${LOCKSTEP_SANITIZE:-}" ]; then
   bytes=$(stat -c %s "$stripped")
   rm "$stripped"
   [ "$bytes" -lt 5000000 ] || complain "the library has $bytes bytes, more than 5 MB"
+  call='ctypes.CDLL(sys.argv[1]).lsfit_open_fortran(0, None, 1, 1, None, None, ctypes.byref(ctypes.c_void_p()))'
+  [ "$(python3 -c "import ctypes, sys; print($call)" "$library")" = 1 ] ||
+    complain "a session before MPI_Init is not refused"
 fi
 for needed in $(readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
   case $needed in

@@ -347,6 +347,29 @@ TEST_SUITE("fit.session") {
     CHECK(train({0, 1, 2, 3}, {1, 1, 1, 1}) != doctest::Approx(repeated).epsilon(1e-5));
   }
 
+  TEST_CASE("a column of weight 0 is left out, whatever it holds, also of the moments") {
+    const EmulatorContents rows = emulator_contents(100, kIn, kOut);
+    const auto train = [&](const std::vector<float>& between) {
+      const Opened opened("model.hidden_size = 16\nrun.reproducible = true\n");
+      std::vector<float> x(rows.x.begin(), rows.x.begin() + kIn), y(rows.y.begin(), rows.y.begin() + kOut), weights{1};
+      for (const float value : between) {
+        x.resize(x.size() + kIn, value), y.resize(y.size() + kOut, value);
+        weights.push_back(0);
+      }
+      x.insert(x.end(), rows.x.begin() + kIn, rows.x.end()), y.insert(y.end(), rows.y.begin() + kOut, rows.y.end());
+      weights.resize(weights.size() + 99, 1);
+      std::vector<long> ids(weights.size());
+      for (long i = 1, next = 1; i < std::ssize(ids); ++i) ids[to_size(i)] = weights[to_size(i)] == 0 ? -i : next++;
+      for (int s = 0; s < 2; ++s) {
+        const bool mine = test_world().rank() == 0;
+        opened.ok(opened.observe(mine ? std::ssize(ids) : 0, x.data(), y.data(), weights.data(), ids.data()));
+        opened.step();
+      }
+      return opened.state();
+    };
+    CHECK(train({-999, NAN, 1e30F}) == train({}));
+  }
+
   TEST_CASE("columns in the memory of a GPU train as those of the host") {
     const EmulatorContents rows = emulator_contents(100, kIn, kOut);
     const std::vector<float> weights(50, 2);
@@ -437,7 +460,8 @@ TEST_SUITE("fit.session") {
     const EmulatorContents rows = emulator_contents(300, kIn, kOut);
     const Opened opened;
     lsem_model* model = nullptr;
-    CHECK(lsfit_model(opened.session, &model) == LSEM_ERR_ARGUMENT);
+    set_moments(opened, rows.moments);
+    opened.fails(lsfit_model(opened.session, &model), LSEM_ERR_ARGUMENT, "take a step, or continue from a state");
     CHECK(model == nullptr);
     std::vector<float> y(2 * kOut), before(2 * kOut);
     for (int s = 0; s < 2; ++s) {
@@ -481,7 +505,7 @@ TEST_SUITE("fit.session") {
     opened.fails(lsfit_step(opened.session, nullptr), LSEM_ERR_NOT_FINITE, join("rank ", last, " of ", last + 1));
     const float none = 0;
     opened.ok(opened.observe(1, rows.x.data(), rows.y.data(), &none));
-    opened.fails(lsfit_step(opened.session, nullptr), LSEM_ERR_ARGUMENT, "are 0");
+    opened.fails(lsfit_step(opened.session, nullptr), LSEM_ERR_ARGUMENT, "no rank has observed a column of a weight");
     x[kIn + 1] = 3e38F;  // the loss overflows
     opened.ok(opened.observe(2, x.data(), x.data()));
     CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
@@ -494,6 +518,13 @@ TEST_SUITE("fit.session") {
          {"optim.lr = -1", "no.key = 1", "eval.every = 2", "schedule.unit = epoch", "/nonexistent.ini"})
       CHECK(lsfit_open(MPI_COMM_WORLD, config, kIn, kOut, nullptr, nullptr, &refused) == LSEM_ERR_ARGUMENT);
     CHECK(lsfit_open(MPI_COMM_WORLD, nullptr, kIn, kOut, "a,b", nullptr, &refused) == LSEM_ERR_ARGUMENT);
+    std::string names = "t";
+    for (int i = 1; i < kIn + kOut; ++i) names += join(", v", i);
+    CHECK(lsfit_open(MPI_COMM_WORLD, nullptr, kIn, kOut, (names + "\n").c_str(), nullptr, &refused) == LSEM_OK);
+    CHECK(lsfit_close(refused) == LSEM_OK);
+    names.replace(names.find("v1"), 2, "t");  // blanks around a name do not count
+    CHECK(lsfit_open(MPI_COMM_WORLD, nullptr, kIn, kOut, names.c_str(), nullptr, &refused) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsem_last_error(), "two inputs are named 't'"));
     CHECK(lsfit_open(MPI_COMM_NULL, nullptr, kIn, kOut, nullptr, nullptr, &refused) == LSEM_ERR_ARGUMENT);
     if (last > 0) {
       CHECK(lsfit_open(MPI_COMM_WORLD, join("optim.lr = ", rank + 1).c_str(), kIn, kOut, nullptr, nullptr, &refused) ==

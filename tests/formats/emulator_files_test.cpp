@@ -156,7 +156,7 @@ TEST_SUITE("formats.emulator_files") {
     CHECK(refusal("a text file\n") == "format");
     CHECK(refusal([&] { read_emulator("missing"); }) == "unreadable");
     CHECK(refusal([&] { read_emulator("."); }) == "unreadable");
-    CHECK(refusal([&] { read_emulator(golden_path("emulator_aice.h5")); }) == "damaged");
+    CHECK(refusal([&] { read_emulator(golden_path("emulator_aice.h5")); }) == "format");
   }
 
   TEST_CASE("weights that are not finite are not written, and the old file is kept") {

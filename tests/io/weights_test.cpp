@@ -33,6 +33,7 @@ struct Described {
   std::string storage = "0", type = "FloatStorage";
   std::int64_t numel = 6, offset = 0;
   std::vector<std::int64_t> shape = {2, 3}, strides = {3, 1};
+  bool negated = false;  ///< as x.imag of a conjugated x
 };
 
 void add_tensor(Pickle& out, const Described& t) {
@@ -45,6 +46,7 @@ void add_tensor(Pickle& out, const Described& t) {
     out.tuple();
   }
   out.boolean(false).global("collections", "OrderedDict").empty_tuple().reduce();
+  if (t.negated) out.empty_dict().mark().text("neg").boolean(true).set_items();
   out.tuple().reduce();
 }
 
@@ -165,6 +167,10 @@ TEST_SUITE("io.weights") {
     CHECK(found.at("scalar").shape.empty());
   }
 
+  TEST_CASE("a tensor whose values are not those of its storage is refused") {
+    check_mentions(torch_refusal(one_tensor({.negated = true})), "array 'w' is a negated or conjugated view");
+  }
+
   TEST_CASE("--key selects one of several dictionaries of tensors") {
     Pickle out;
     out.empty_dict().mark();
@@ -176,6 +182,18 @@ TEST_SUITE("io.weights") {
     const std::string bytes = archive(out.set_items().finish());
     check_mentions(torch_refusal(bytes), "choose one with --key: 'model', 'ema'");
     check_mentions(torch_refusal(bytes, "other"), "--key = 'other'");
+
+    // A sparse array in one of them does not choose the other; a generator beside them is no choice.
+    Pickle more;
+    more.empty_dict().mark();
+    for (const char* name : {"model", "ema"}) {
+      more.text(name).empty_dict().mark().text("w");
+      add_tensor(more, {});
+      if (name[0] == 'm') more.text("A_in").integer(0);
+      more.set_items();
+    }
+    more.text("rng"), add_tensor(more, {});
+    check_mentions(torch_refusal(archive(more.set_items().finish())), "choose one with --key: 'model', 'ema'");
     CHECK(torch_arrays(bytes, "a", "ema").at("w").values == decltype(NamedArray::values)(std::vector<float>{4}));
   }
 

@@ -2,11 +2,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "lockstep/models/emulator/emulator.hpp"
+#include "lockstep/models/emulator/emulator_metadata.hpp"
 
 namespace lockstep {
 
@@ -69,6 +72,11 @@ void check_selftest(const Emulator& network, const EmulatorSelfTest& selftest, c
 /// errors  internal: a file-system error; data: weights or moments that are not finite
 void write_emulator(const std::filesystem::path& path, EmulatorFormat format, const Emulator& network,
                     const EmulatorMetadata& metadata);
+
+/// The architecture and columns in the metadata of a safetensors file; its moments are arrays. None: another program
+/// has written the file. errors  data, naming `source`: a missing or malformed entry
+std::optional<EmulatorDescription> described_emulator(const std::map<std::string, std::string>& metadata,
+                                                      const std::string& source);
 
 /// Opens a model file of any readable format, recognised by its first bytes, and verifies its checksum and self-test.
 /// errors  ModelFileError: usage for a file that is missing or unreadable, or a network that is no emulator (ONNX,

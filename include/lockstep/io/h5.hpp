@@ -87,7 +87,8 @@ class H5File {
   /// its host.
   static void prepare_library();
 
-  bool has(const std::string& object) const;  ///< whether a dataset or group exists at this absolute path
+  /// Whether a dataset or group exists at this absolute path. errors  data: a soft or external link on the path
+  bool has(const std::string& object) const;
   bool is_group(const std::string& object) const;
   std::vector<std::string> list(const std::string& group) const;  ///< names of the members, sorted
   /// Absolute paths of all datasets below a group, sorted.

@@ -179,7 +179,8 @@ int run_import(World& world, const Args& args) {
     found.set_options(options, true);
     if (!config.data.path.empty()) config.data.path = fs::absolute(config.data.path).lexically_normal().string();
     check(config);
-    std::cout << "wrote " << output << ": " << found.write(output, config, options.ini()) << std::endl;
+    const std::string written = found.write(output, config, options.ini());
+    std::cout << "wrote " << output << ": " << written << std::endl;
   });
   return 0;
 }

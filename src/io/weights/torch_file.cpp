@@ -74,8 +74,17 @@ const Value& choose(const Value& root, const std::string& key, const std::string
                   paths());
     return *named->dictionary;
   }
-  if (std::ranges::any_of(candidates, &Candidate::pure))
-    std::erase_if(candidates, [](const auto& c) { return !c.pure; });
+  // One that holds other things too, such as the state of a generator, is left aside unless it may be the network.
+  std::set<std::string_view> arrays;
+  for (const Candidate& c : candidates)
+    for (const auto& [name, entry] : c.dictionary->entries)
+      if (c.pure) arrays.insert(name->text);
+  const auto names_one = [&](const auto& named) {
+    return torch_tensor(*named.second) != nullptr && arrays.contains(named.first->text);
+  };
+  if (!arrays.empty())
+    std::erase_if(candidates,
+                  [&](const Candidate& c) { return std::ranges::none_of(c.dictionary->entries, names_one); });
   require_usage(candidates.size() == 1, reading,
                 ": it holds several dictionaries of tensors; choose one with --key: ", paths());
   return *candidates.front().dictionary;
@@ -122,6 +131,8 @@ NamedArray TorchTensors::read(const std::string& name, const Value& tensor) {
     require_data(good, what, " is not described as a tensor of torch.save; the file is damaged");
   };
   expect(tensor.items.size() >= 4 && tensor.items[0]->is(Kind::stored) && tensor.items[1]->is(Kind::integer));
+  require_data(tensor.items.size() <= 6 || tensor.items[6]->entries.empty(), what,
+               " is a negated or conjugated view of its storage, which is not read; save its .resolve_neg()");
   const Value& id = *tensor.items[0]->items[0];
   expect(id.is(Kind::tuple) && id.items.size() == 5 && id.items[1]->is(Kind::global) && id.items[2]->is(Kind::text) &&
          is_storage(id.items[1]->text));

@@ -43,6 +43,7 @@ void parse(const WeightMetadata& metadata, const std::string& what, HarArch& arc
   require_exported(metadata, "har", what);
   TextFields fields(&metadata, what);
   visit(fields, arch, data);
+  data.length = arch.length;
   const bool positive = std::min({arch.channels, arch.length, arch.image, arch.patch, arch.dim, arch.heads,
                                   arch.head_width, arch.mlp, arch.classes}) >= 1 &&
                         arch.layers >= 0 && arch.norm_eps > 0;

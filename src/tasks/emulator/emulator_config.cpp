@@ -97,11 +97,8 @@ std::unique_ptr<Task> EmulatorConfig::load(const TaskSource& source) const {
   EmulatorData data = source.data_memory.data_set(source.path, EmulatorData::read);
   if (source.checkpoint != nullptr) {
     const EmulatorDescription description = read_emulator_metadata(*source.checkpoint);
-    require_data(description.metadata.variables.input_names == data.variables.input_names &&
-                     description.metadata.variables.output_names == data.variables.output_names,
-                 "checkpoint '", source.checkpoint->path().string(), "' was trained on other variables than those of '",
-                 source.path.string(), "'");
-    require_same_units(description.metadata.variables, data.variables, join("data set '", source.path.string(), "'"));
+    data.require_columns_of(description.metadata.variables,
+                            join("checkpoint '", source.checkpoint->path().string(), "'"));
     data.moments = description.moments;
   }
   EmulatorTask::Options options = model_options(source.dtype, source.seed);

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/data/dataset_rows.hpp"
 
 namespace lockstep {
@@ -53,6 +54,29 @@ void sort_by_split(const DatasetFile& set, std::span<T> order, std::array<std::i
 
 }  // namespace
 
+std::string names_defect(const EmulatorVariables& variables) {
+  for (const auto& [side, all] :
+       {std::pair{"input", &variables.input_names}, std::pair{"output", &variables.output_names}}) {
+    std::vector<std::string> names = *all;
+    std::ranges::sort(names);
+    if (!names.empty() && names.front().empty()) return join("an ", side, " has no name");
+    const auto twice = std::ranges::adjacent_find(names);
+    if (twice != names.end()) return join("two ", side, "s are named '", *twice, "'");
+  }
+  return "";
+}
+
+std::string columns_text(const EmulatorVariables& variables) {
+  return listed(variables.input_names) + " -> " + listed(variables.output_names);
+}
+
+void EmulatorData::require_columns_of(const EmulatorVariables& its, const std::string& trained) const {
+  require_data(its.input_names == variables.input_names && its.output_names == variables.output_names, trained,
+               " was trained on other variables than those of '", path.string(), "': ", columns_text(its), " there, ",
+               columns_text(variables), " here; name a data set with these columns in this order");
+  require_same_units(its, variables, join("data set '", path.string(), "'"));
+}
+
 std::int64_t EmulatorData::first_of(Split split) const {
   return split == Split::train ? 0 : split == Split::validation ? count[0] : count[0] + count[1];
 }
@@ -82,6 +106,8 @@ EmulatorData EmulatorData::read(const std::filesystem::path& path, DataMemory& d
   if (file.has_attribute("/", "mask_mode")) data.mask_mode = file.text_attribute("/", "mask_mode");
   data.moments = read_moments(file, "/moments", n_in, n_out);
   data.variables = read_variables(file, "/vars", n_in, n_out);
+  const std::string defect = names_defect(data.variables);
+  require_data(defect.empty(), set.reading("/vars"), ": ", defect, "; give each column a name of its own");
   const std::vector<std::string>&in = data.variables.input_names, &out = data.variables.output_names;
   std::vector<DatasetRows> datasets = {checked_rows(open, "/x", [in](std::int64_t c) { return column_name(in, c); }),
                                        checked_rows(open, "/y", [out](std::int64_t c) { return column_name(out, c); })};

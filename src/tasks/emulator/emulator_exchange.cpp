@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/tasks/emulator/emulator_config.hpp"
 #include "lockstep/tasks/weight_exchange.hpp"
 
@@ -35,6 +36,8 @@ std::string from_data(const NamedArrays& arrays) {
 /// Moments beside the weights replace those of the data set: the network was trained with them.
 std::unique_ptr<Task> load(const EmulatorConfig& config, const TaskSource& source, NamedArrays& arrays) {
   EmulatorData data = EmulatorData::read(source.path, source.data_memory);
+  if (const auto its = described_emulator(arrays.metadata, "the weights"))
+    data.require_columns_of(its->metadata.variables, "the network of the weights");
   Moments& m = data.moments;
   std::size_t found = 0;
   for (const auto& [name, part] : kMoments) {

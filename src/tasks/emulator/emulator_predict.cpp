@@ -229,7 +229,8 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
                          [&] {
                            sums = blocks.total(world);
                            for (std::int64_t o = 0; targets && o < out; ++o)
-                             rmse.push_back(std::sqrt(sums[2 * o] / std::max(1.0, sums[2 * o + 1])));
+                             rmse.push_back(sums[2 * o + 1] > 0 ? std::sqrt(sums[2 * o] / sums[2 * o + 1])
+                                                                : std::numeric_limits<double>::quiet_NaN());
                          },
                      .finish =
                          [&](H5File& file) {
@@ -251,7 +252,9 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
     std::cout << "wrote " << a.output.path << ": " << rows->size() << " rows on their grid\n";
   }
   for (std::size_t o = 0; o < rmse.size(); ++o)
-    std::cout << "  rmse " << names[o] << "  " << join(rmse[o]) << " " << emulator.metadata.variables.output_units[o]
+    std::cout << "  rmse " << names[o] << "  "
+              << (std::isnan(rmse[o]) ? "unknown: no row has a target"
+                                      : join(rmse[o], " ", emulator.metadata.variables.output_units[o]))
               << "\n";
   if (const double far = sums[2 * out]; far > 0)
     std::cout << "  " << far << (far == 1 ? " row has" : " rows have") << " an input more than " << kFar

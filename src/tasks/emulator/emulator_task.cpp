@@ -545,10 +545,7 @@ EmulatorMetadata EmulatorTask::metadata() const {
 
 std::string EmulatorTask::adapt_from(const H5File& checkpoint) {
   const EmulatorDescription its = read_emulator_metadata(checkpoint);
-  const auto columns = [](const EmulatorVariables& v) {
-    return listed(v.input_names) + " -> " + listed(v.output_names);
-  };
-  const std::string there = columns(its.metadata.variables), here = columns(data_.variables);
+  const std::string there = columns_text(its.metadata.variables), here = columns_text(data_.variables);
   if (there != here) return join("its columns are ", there, ", those of this run ", here);
   require_same_units(its.metadata.variables, data_.variables, join("data set '", data_.path.string(), "'"));
   const Moments &old = its.moments, &now = data_.moments;

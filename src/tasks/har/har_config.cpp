@@ -39,15 +39,14 @@ struct Sizes {
 };
 constexpr Sizes kSignal = {64, 3, 4, 16, 128, true, "64"}, kImage = {768, 12, 12, 64, 3072, false, "512"};
 
-/// Gives the data set the normalisation of a checkpoint.
+/// Gives the data set the normalisation of a network, called `where` in messages.
 /// errors  data: other windows, see HarData::differences()
-void normalise_as_trained(HarData& data, const H5File& checkpoint) {
-  const std::string where = join("checkpoint '", checkpoint.path().string(), "'"),
-                    differences = data.differences(checkpoint);
+void normalise_as_trained(HarData& data, const HarMetadata& trained, const std::string& where) {
+  const std::string differences = data.differences(trained);
   require_data(differences.empty(), where, " was trained on other windows than those of '", data.path.string(),
                "': ", differences, "; prepare the recordings like those of the training");
-  data.channel_mean = checkpoint.read<double>("/har/channel_mean");
-  data.channel_std = checkpoint.read<double>("/har/channel_std");
+  data.channel_mean = trained.channel_mean;
+  data.channel_std = trained.channel_std;
   require_data(
       data.channel_mean.size() == data.channel_names.size() && data.channel_std.size() == data.channel_names.size(),
       where, ": ", data.channel_mean.size(), " means for ", data.channels(), " channels");
@@ -185,17 +184,24 @@ std::vector<std::string> HarConfig::folds(const std::filesystem::path& path) con
 }
 
 std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
+  if (source.checkpoint == nullptr) return load(source, nullptr, "");
+  const HarMetadata trained = trained_windows(*source.checkpoint);
+  return load(source, &trained, join("checkpoint '", source.checkpoint->path().string(), "'"));
+}
+
+std::unique_ptr<Task> HarConfig::load(const TaskSource& source, const HarMetadata* trained,
+                                      const std::string& where) const {
   HarData data = source.data_memory.data_set(
       source.path, [&](const auto& path, DataMemory& memory) { return HarData::read(path, memory, labels_, folds_); });
-  require_data(source.checkpoint != nullptr || data.count[0] > 0, "opening data set '", source.path.string(),
+  require_data(trained != nullptr || data.count[0] > 0, "opening data set '", source.path.string(),
                "': it has no training windows; it serves only to evaluate a trained model");
-  if (source.checkpoint != nullptr) normalise_as_trained(data, *source.checkpoint);
+  if (trained != nullptr) normalise_as_trained(data, *trained, where);
   HarTask::Options options = model_;
   options.arch = arch();
   options.dtype = source.dtype;
   options.seed = source.seed;
   auto model = std::make_unique<HarTask>(std::move(options), std::move(data));
-  if (source.checkpoint == nullptr) require_effect(model_.augment, *model);
+  if (trained == nullptr) require_effect(model_.augment, *model);
   if (!encoder_weights_.empty() && source.reads_initial_weights())
     load_encoder_weights(model->network(), encoder_weights_);
   return model;

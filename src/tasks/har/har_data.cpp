@@ -217,24 +217,35 @@ std::vector<std::int32_t> HarData::train_labels(const std::filesystem::path& pat
   return most;
 }
 
-std::string HarData::differences(const H5File& checkpoint) const {
+std::string HarData::differences(const HarMetadata& trained) const {
   std::string differences;
-  const auto compare = [&](const char* what, const auto& trained, const auto& found, const auto& text) {
-    if (trained != found)
-      differences += join(differences.empty() ? "" : "; ", what, ": ", text(trained), " there, ", text(found), " here");
+  const auto compare = [&](const char* what, const auto& there, const auto& found, const auto& text) {
+    if (there != found)
+      differences += join(differences.empty() ? "" : "; ", what, ": ", text(there), " there, ", text(found), " here");
   };
   const auto list = [](const std::vector<std::string>& all) { return join(all.size(), " (", listed(all), ")"); };
   const auto number = [](auto value) { return join(value); };
-  compare("classes", checkpoint.read_text("/har/class_names"), class_names, list);
-  compare("channels", checkpoint.read_text("/har/channel_names"), channel_names, list);
-  if (checkpoint.has("/har/channel_units") && !channel_units.empty()) {
-    const std::vector<std::string> units = checkpoint.read_text("/har/channel_units");
-    if (!std::ranges::equal(units, channel_units, same_units)) compare("units", units, channel_units, list);
-  }
-  compare("samples of a window", checkpoint.int_attribute("/har", "length"), length(), number);
-  const double rate = checkpoint.real_attribute("/har", "sample_rate");
-  if (!(std::abs(rate - sample_rate) <= 1e-6 * rate)) compare("sampling rate in Hz", rate, sample_rate, number);
+  compare("classes", trained.class_names, class_names, list);
+  compare("channels", trained.channel_names, channel_names, list);
+  if (!trained.channel_units.empty() && !channel_units.empty() &&
+      !std::ranges::equal(trained.channel_units, channel_units, same_units))
+    compare("units", trained.channel_units, channel_units, list);
+  compare("samples of a window", trained.length, length(), number);
+  if (!(std::abs(trained.sample_rate - sample_rate) <= 1e-6 * trained.sample_rate))
+    compare("sampling rate in Hz", trained.sample_rate, sample_rate, number);
   return differences;
+}
+
+HarMetadata trained_windows(const H5File& checkpoint) {
+  const auto texts = [&](const char* name) { return checkpoint.read_text(name); };
+  const bool units = checkpoint.has("/har/channel_units");
+  return {.class_names = texts("/har/class_names"),
+          .channel_names = texts("/har/channel_names"),
+          .channel_units = units ? texts("/har/channel_units") : std::vector<std::string>(),
+          .channel_mean = checkpoint.read<double>("/har/channel_mean"),
+          .channel_std = checkpoint.read<double>("/har/channel_std"),
+          .sample_rate = checkpoint.real_attribute("/har", "sample_rate"),
+          .length = checkpoint.int_attribute("/har", "length")};
 }
 
 HarData HarData::read(const std::filesystem::path& path, DataMemory& data_memory, Labels labels,

@@ -50,19 +50,33 @@ OptionValues options_of(const NamedArrays& arrays, const Options& set) {
 void describe_network(const HarConfig& config, const H5File& checkpoint, const H5File*, const NamedArrays&,
                       WeightMetadata& metadata) {
   HarArch arch = config.arch();
-  const HarMetadata data = {.class_names = checkpoint.read_text("/har/class_names"),
-                            .channel_names = checkpoint.read_text("/har/channel_names"),
-                            .channel_mean = checkpoint.read<double>("/har/channel_mean"),
-                            .channel_std = checkpoint.read<double>("/har/channel_std"),
-                            .sample_rate = checkpoint.real_attribute("/har", "sample_rate")};
+  const HarMetadata data = trained_windows(checkpoint);
   arch.channels = std::ssize(data.channel_names);
-  arch.length = checkpoint.int_attribute("/har", "length");
+  arch.length = data.length;
   arch.classes = std::ssize(data.class_names);
   describe(metadata, arch, data);
 }
 
-std::string from_data(const NamedArrays&) {
-  return "names of the classes; names, means and standard deviations of the channels";
+/// Whether lockstep export has written the file, with the names and the normalisation of the training.
+bool is_exported(const NamedArrays& file) {
+  const auto is = [&](const char* entry, const char* value) {
+    const auto found = file.metadata.find(entry);
+    return found != file.metadata.end() && found->second == value;
+  };
+  return is(kFormatEntry, kWeightsFormat) && is(kKindEntry, "har");
+}
+
+std::string from_data(const NamedArrays& file) {
+  return is_exported(file) ? "units of the channels"
+                           : "names of the classes; names, means and standard deviations of the channels";
+}
+
+std::unique_ptr<Task> load(const HarConfig& config, const TaskSource& source, NamedArrays& file) {
+  if (!is_exported(file)) return config.load(source);
+  HarArch arch;
+  HarMetadata trained;
+  parse(file.metadata, "importing the weights", arch, trained);
+  return config.load(source, &trained, "the network of the weights");
 }
 
 }  // namespace
@@ -73,6 +87,7 @@ WeightExchange exchange_har() {
           .upstream = "ts2seq",
           .from_data = from_data,
           .describe = of_base<describe_network>,
+          .load = of_base<load>,
           .onnx = har_onnx};
 }
 

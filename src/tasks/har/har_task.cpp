@@ -400,10 +400,10 @@ std::vector<MetricTable> HarTask::tables(Split, const std::vector<double>& sums)
 }
 
 std::string HarTask::adapt_from(const H5File& checkpoint) {
-  if (const std::string other = data_.differences(checkpoint); !other.empty())
+  const HarMetadata trained = trained_windows(checkpoint);
+  if (const std::string other = data_.differences(trained); !other.empty())
     return "it was trained on other windows: " + other;
-  const bool same = checkpoint.read<double>("/har/channel_mean") == data_.channel_mean &&
-                    checkpoint.read<double>("/har/channel_std") == data_.channel_std;
+  const bool same = trained.channel_mean == data_.channel_mean && trained.channel_std == data_.channel_std;
   return same ? "" : "it normalises channels otherwise than this data set, so its first predictions are other ones";
 }
 

@@ -91,6 +91,9 @@ TEST_SUITE("tasks.emulator_data") {
                    "input_mean has 2 entries: expected 3");
     check_mentions(refusal_of([](auto& c) { c.variables.output_names.push_back("more"); }), "'/vars/output_names'");
     check_mentions(refusal_of([](auto& c) { c.variables.input_level.pop_back(); }), "input_level");
+    check_mentions(refusal_of([](auto& c) { c.variables.input_names[2] = c.variables.input_names[0]; }), "'/vars'",
+                   "two inputs are named 'in0'");
+    check_mentions(refusal_of([](auto& c) { c.variables.output_names[1] = ""; }), "an output has no name");
   }
 
   TEST_CASE("a foreign, incomplete or wrongly shaped file is an error that says so") {

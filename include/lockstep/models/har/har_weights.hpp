@@ -12,8 +12,10 @@ namespace lockstep {
 /// Data that a user of a trained Har needs besides the network.
 struct HarMetadata {
   std::vector<std::string> class_names, channel_names;
+  std::vector<std::string> channel_units = {};    ///< per channel; empty: unknown
   std::vector<double> channel_mean, channel_std;  ///< per channel, over the training windows
   double sample_rate = 0;                         ///< Hz
+  std::int64_t length = 0;                        ///< samples of a window
 };
 
 /// Entries of a weight file that describe a network, and the inverse.

@@ -13,6 +13,11 @@
 
 namespace lockstep {
 
+/// Which name of an input or output is empty or occurs twice: "two inputs are named 'sst'". "": none.
+std::string names_defect(const EmulatorVariables& variables);
+/// "sst, sss -> aice"
+std::string columns_text(const EmulatorVariables& variables);
+
 /// A prepared data set (lockstep-emulator-data): physical columns in f32, and the rows of each split.
 ///
 /// Only a process that fills memory reads and checks the columns. It reads directly into the arrays.
@@ -44,10 +49,13 @@ struct EmulatorData {
     __builtin_prefetch(static_cast<const std::byte*>(order.raw()) + at * (order.dtype() == DType::i32 ? 4 : 8));
   }
   bool has_jacobian() const { return static_cast<bool>(jacobian); }
+  /// errors  data: a network, called `trained` in messages, has other columns, units or levels than these
+  void require_columns_of(const EmulatorVariables& its, const std::string& trained) const;
 
   /// Reads a file that lockstep-prep wrote.
   /// errors  data, naming the file: another format or version; a missing attribute or dataset; a wrong shape or type; a
-  ///         value that is not finite, with its column and row; no training or no validation rows; std <= 0
+  ///         value that is not finite, with its column and row; no training or no validation rows; std <= 0; names of
+  ///         columns as in names_defect()
   static EmulatorData read(const std::filesystem::path& path, DataMemory& data_memory);
 };
 

@@ -17,6 +17,8 @@ class HarConfig final : public TaskConfig {
   }
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
+  /// The same with the windows that its weights were trained on, of which `where` has the weights; null: it has none.
+  std::unique_ptr<Task> load(const TaskSource& source, const HarMetadata* trained, const std::string& where) const;
   /// Makes load() accept test windows without a label, and ignore data.folds: predictions use the splits of the file.
   void read_for_prediction();
   /// The subjects that each fold of data.folds tests; empty without folds. data.fold selects one of them, from 1.

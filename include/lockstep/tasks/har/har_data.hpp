@@ -7,6 +7,7 @@
 
 #include "lockstep/data/data_memory.hpp"
 #include "lockstep/data/split.hpp"
+#include "lockstep/models/har/har_weights.hpp"
 #include "lockstep/tasks/har/har_folds.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -37,9 +38,9 @@ struct HarData {
   /// Signals (C, L) of window n.
   const double* window(std::int64_t n) const { return signals.row<double>(n); }
   std::int32_t label(std::int64_t n) const { return labels.data<std::int32_t>()[n]; }
-  /// How these windows differ from those that a checkpoint was trained on, in classes, channels, units (where both are
+  /// How these windows differ from those that a network was trained on, in classes, channels, units (where both are
   /// known), length and sampling rate: "classes: 2 (a, b) there, 2 (b, a) here; ...". Empty: they are alike.
-  std::string differences(const H5File& checkpoint) const;
+  std::string differences(const HarMetadata& trained) const;
 
   /// Whether every window must have a label; optional: windows of the test split may lack it.
   enum class Labels : std::uint8_t { required, optional };
@@ -57,5 +58,8 @@ struct HarData {
   /// errors  as read()
   static std::vector<std::int32_t> train_labels(const std::filesystem::path& path, const HarFolds& folds);
 };
+
+/// The windows that a checkpoint was trained on.
+HarMetadata trained_windows(const H5File& checkpoint);
 
 }  // namespace lockstep
