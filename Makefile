@@ -90,9 +90,9 @@ demo: deps-build build  ## all five systems on 2 ranks, on synthetic data: a min
 	@MPIRUN="env $(MPIRUN)" src/apps/demo.sh $(BUILD)/bin $(DEMO) $(RANKS)
 
 test: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
-# One more test than cores: the slowest start programs and wait for them.
+# Two tests for each core: half of their time they wait, for programs that start and for deadlines.
 test: deps build  ## build, then every test, multi-rank ones included
-	@cd $(BUILD) && ctest --output-on-failure -j $$(($(JOBS) + 1))
+	@cd $(BUILD) && ctest --output-on-failure -j $$((2 * $(JOBS)))
 
 check: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
 check: build  ## build, then the unit tests: one and a half minutes on two cores
