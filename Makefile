@@ -17,10 +17,11 @@ BUNDLE ?=
 BASE ?=
 FILES ?=
 
-# Debian and Ubuntu names. gfortran, python3 and the HDF5 tools serve the tests and examples only.
-PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools \
-  libboost-program-options-dev libboost-context-dev libboost-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libnetcdf-dev libssl-dev \
-  doctest-dev librandom123-dev gfortran procps xz-utils groff-base python3-h5py
+# Debian and Ubuntu names.
+PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libhdf5-dev libboost-program-options-dev \
+  libboost-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libnetcdf-dev libssl-dev
+# What tests and examples need besides.
+TEST_PACKAGES := doctest-dev librandom123-dev libboost-context-dev gfortran procps xz-utils groff-base hdf5-tools python3-h5py
 # For those who change the sources. One version of each, so that all see the same layout and findings.
 DEV_PACKAGES := clang-format-14 clang-tidy-16 ccache
 MPIRUN = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none
@@ -32,7 +33,7 @@ export CCACHE_PCH_EXTSUM := true
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 
 .NOTPARALLEL:
-.PHONY: help deps deps-dev configure build cuda cuda-tests cuda-host bundle gpu-check gpu-quarter mutate demo check test test-mpi bench size format format-check lint install docs clean
+.PHONY: help deps deps-build deps-dev configure build cuda cuda-tests cuda-host bundle gpu-check gpu-quarter mutate demo check test test-mpi bench size format format-check lint install docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -45,6 +46,9 @@ install = missing=$$(for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/
 	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
 deps:  ## install the distribution packages that are missing (apt; as root or with sudo)
+	@$(call install,$(PACKAGES) $(TEST_PACKAGES))
+
+deps-build:
 	@$(call install,$(PACKAGES))
 
 deps-dev: deps  ## the same, with what format and lint need
@@ -82,13 +86,13 @@ cuda-host: configure  ## lockstep with the CUDA path on a stand-in for the GPU, 
 
 demo: CMAKE_ARGS += -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF
 demo: TARGETS = lockstep lockstep-prep
-demo: deps build  ## all five systems on 2 ranks, on synthetic data: a minute after the build
+demo: deps-build build  ## all five systems on 2 ranks, on synthetic data: a minute after the build
 	@MPIRUN="env $(MPIRUN)" src/apps/demo.sh $(BUILD)/bin $(DEMO) $(RANKS)
 
 test: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
-# One more test than cores: the slowest start programs and wait for them.
+# Two tests for each core: half of their time they wait, for programs that start and for deadlines.
 test: deps build  ## build, then every test, multi-rank ones included
-	@cd $(BUILD) && ctest --output-on-failure -j $$(($(JOBS) + 1))
+	@cd $(BUILD) && ctest --output-on-failure -j $$((2 * $(JOBS)))
 
 check: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
 check: build  ## build, then the unit tests: one and a half minutes on two cores

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
@@ -512,7 +513,7 @@ std::string comm_test_json(const CommReport& report) {
   json["ranks"] = report.ranks;
   json["checks"] = report.checks;
   json["timings"] = report.timings;
-  return json.dump(2);
+  return json_text(json, 2);
 }
 
 }  // namespace lockstep

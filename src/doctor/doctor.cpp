@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/comm/gpu_reduce.hpp"
 
@@ -24,11 +25,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NcclCheck, protocol, bytes, bytes_per_s, prob
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Finding, what, change)
 
 namespace {
-
-/// A variable of the environment need not be UTF-8.
-std::string text_of(const Json& json, int indent = -1) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
 
 /// Half of the shortest of `trips` round trips between two ranks, the same on all ranks. The others send nothing.
 ///
@@ -204,8 +200,8 @@ DoctorReport examine(World& world, const DoctorOptions& options) {
   comm.barrier("doctor counters");
   share_traffic(own.links, sent_bytes);
   const std::vector<std::string> facts =
-      comm.all_gather_text(world.node_rank() == 0 ? text_of(Json(own)) : "", "doctor facts");
-  for (const int rank : first_ranks) report.hosts.push_back(Json::parse(facts[rank]).get<HostFacts>());
+      comm.all_gather_text(world.node_rank() == 0 ? json_text(Json(own)) : "", "doctor facts");
+  for (const int rank : first_ranks) report.hosts.push_back(parse_json(facts[rank]).get<HostFacts>());
   report.nccl = check_nccl(world, options.device);
   return report;
 }
@@ -216,7 +212,7 @@ std::string doctor_json(const DoctorReport& report) {
                     {"nccl", report.nccl},
                     {"fabric", fabric_of(report)},
                     {"findings", diagnose(report)}};
-  return text_of(all, 2);
+  return json_text(all, 2);
 }
 
 }  // namespace lockstep

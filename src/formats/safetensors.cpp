@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/weights.hpp"
 
@@ -22,7 +23,7 @@ std::string safetensors_bytes(const Emulator& network, const EmulatorMetadata& m
   std::ranges::move(weights_of(network), std::back_inserter(content.arrays));
   for (const auto& [key, value] : describe(network.arch(), metadata)) content.metadata[key] = value;
   content.metadata[kSelfTest] =
-      Json{{"rows", selftest.rows}, {"x", selftest.x}, {"y", selftest.y}, {"J", selftest.j}}.dump();
+      json_text(Json{{"rows", selftest.rows}, {"x", selftest.x}, {"y", selftest.y}, {"J", selftest.j}});
   return lockstep::safetensors_bytes(content);
 }
 
@@ -39,7 +40,7 @@ TrainedEmulator read_safetensors(std::string_view bytes, const std::string& sour
     tensors.emplace(array.name, std::move(array));
   }
   description.moments = take_moments(tensors, "", description.arch, source);
-  const Json rows = Json::parse(content.metadata.at(kSelfTest), nullptr, false);
+  const Json rows = parse_json(content.metadata.at(kSelfTest));
   try {
     selftest.rows = rows.at("rows").get<std::int64_t>();
     selftest.x = rows.at("x").get<std::vector<double>>();

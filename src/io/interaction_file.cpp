@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/base/csv.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/interaction_lines.hpp"
 #include "lockstep/io/line_reader.hpp"
@@ -287,7 +288,7 @@ struct InteractionFile::State {
 
   /// The object of the current line.
   nlohmann::json object() const {
-    nlohmann::json read = nlohmann::json::parse(text, nullptr, false);
+    nlohmann::json read = parse_json(text);
     if (read.is_object()) return read;
     const auto start = text.find_first_not_of(" \t{");
     const bool python = start != std::string::npos && (text[start] == '\'' || text.compare(start, 2, "u'") == 0);
@@ -301,7 +302,7 @@ struct InteractionFile::State {
 
   static std::string text_of(const nlohmann::json& value) {
     if (value.is_null()) return "";
-    return value.is_string() ? value.get<std::string>() : value.dump();
+    return value.is_string() ? value.get<std::string>() : json_text(value);
   }
 
   /// Fills `fields` with the columns that are used.
@@ -314,7 +315,8 @@ struct InteractionFile::State {
         if (found == read.end()) return false;
         if (found->is_structured()) fail("'", names[at], "' is a list or an object, not an id, a number or a text");
         if (found->is_number_float() && (at == user || at == item) && std::abs(found->get<double>()) >= 0x1p53)
-          fail("the number '", names[at], "' is read as ", found->dump(), ", so others become the same id; quote ids");
+          fail("the number '", names[at], "' is read as ", json_text(*found),
+               ", so others become the same id; quote ids");
         fields[at] = trim(text_of(*found));
         return true;
       };

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {
@@ -231,7 +232,7 @@ void TextFields::operator()(const std::string& key, T& field) {
     if constexpr (std::is_same_v<T, std::string>)
       (*to_)[key] = field;
     else
-      (*to_)[key] = Json(field).dump(-1, ' ', false, Json::error_handler_t::replace);
+      (*to_)[key] = json_text(Json(field));
     return;
   }
   const auto found = from_->find(key);
@@ -239,7 +240,7 @@ void TextFields::operator()(const std::string& key, T& field) {
   if constexpr (std::is_same_v<T, std::string>) {
     field = found->second;
   } else {
-    const Json value = Json::parse(found->second, nullptr, false);
+    const Json value = parse_json(found->second);
     try {
       field = value.get<T>();
     } catch (const Json::exception&) {

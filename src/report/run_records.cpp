@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/append_file.hpp"
 #include "report/tensorboard.hpp"
@@ -147,15 +148,13 @@ EvalRecord eval_record(const Json& line) {
 std::string record_line(const RunRecord& record) {
   Json line = std::visit([](const auto& r) { return json_of(r); }, record);
   line["time"] = std::visit([](const auto& r) { return r.time; }, record);
-  // A badly encoded name must not end a run.
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(line) + "\n";
 }
 
 std::size_t read_records(std::string_view text, const std::function<bool(RunRecord)>& take) {
   std::size_t at = 0;
   for (std::size_t end = 0; (end = text.find('\n', at)) != std::string_view::npos; at = end + 1) {
-    const std::string_view bytes = text.substr(at, end - at);
-    const Json line = Json::parse(bytes.begin(), bytes.end(), nullptr, false);
+    const Json line = parse_ordered_json(text.substr(at, end - at));
     if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) break;
     if (!line.contains("split") || !line["split"].is_string()) break;
     if (!take(line["split"] == kTrain ? RunRecord(step_record(line)) : RunRecord(eval_record(line)))) break;

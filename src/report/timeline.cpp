@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {
@@ -19,9 +19,6 @@ using profile::Kind;
 constexpr const char* kKindNames[] = {"phase", "forward", "backward", "collective"};
 const char* name_of(Kind kind) { return kKindNames[static_cast<std::size_t>(kind)]; }
 
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 std::string microseconds(std::int64_t ns) { return printed("%.3f", static_cast<double>(ns) / 1e3); }
 std::string percent(double part) { return printed("%.1f %%", 100 * part); }
 double seconds(std::int64_t ns) { return 1e-9 * static_cast<double>(ns); }
@@ -106,7 +103,7 @@ std::string chrome_trace(const Timeline& t) {
       origin = lane.spans.front().begin_ns;
   const std::map<std::uint32_t, Arrival> last = last_arrivals(t);
   std::string out =
-      join("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":", quoted(version_line()),
+      join("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":", json_quoted(version_line()),
            ",\"first_step\":", t.first, ",\"last_step\":", t.last, ",\"lost_spans\":", t.lost, "},\n\"traceEvents\":[");
   const char* comma = "\n";
   const auto event = [&](const std::string& text) {
@@ -116,11 +113,11 @@ std::string chrome_trace(const Timeline& t) {
   };
   for (std::size_t r = 0; r < t.ranks.size(); ++r)
     event(join("{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":", r,
-               ",\"args\":{\"name\":", quoted(join("rank ", r, ", ", t.ranks[r].host)),
+               ",\"args\":{\"name\":", json_quoted(join("rank ", r, ", ", t.ranks[r].host)),
                ",\"clock_error_us\":", printed("%.3f", 1e6 * t.ranks[r].clock_error_s), "}}"));
   for (const Timeline::Lane& lane : t.lanes) {
     const std::string place = join("\"pid\":", lane.rank, ",\"tid\":", lane.number);
-    event(join("{\"ph\":\"M\",\"name\":\"thread_name\",", place, ",\"args\":{\"name\":", quoted(lane.name), "}}"));
+    event(join("{\"ph\":\"M\",\"name\":\"thread_name\",", place, ",\"args\":{\"name\":", json_quoted(lane.name), "}}"));
     for (const Timeline::Span& s : lane.spans) {
       std::string arguments;
       const auto argument = [&](const char* name, const std::string& value) {
@@ -132,12 +129,12 @@ std::string chrome_trace(const Timeline& t) {
           argument("last_rank", join(found->second.rank));
         }
       } else if (s.detail != 0) {
-        argument("detail", quoted(t.words[s.detail]));
+        argument("detail", json_quoted(t.words[s.detail]));
       }
       if (s.number > 0) argument("number", join(s.number));
       if (s.flops > 0) argument("flops_per_thread", printed("%.6g", static_cast<double>(s.flops)));
       const std::string& name = s.kind == Kind::collective ? t.label(s) : t.words[s.name];
-      event(join("{\"ph\":\"X\",\"name\":", quoted(name), ",\"cat\":\"", name_of(s.kind), "\",", place,
+      event(join("{\"ph\":\"X\",\"name\":", json_quoted(name), ",\"cat\":\"", name_of(s.kind), "\",", place,
                  ",\"ts\":", microseconds(s.begin_ns - origin), ",\"dur\":", microseconds(s.end_ns - s.begin_ns),
                  ",\"args\":{", arguments, "}}"));
     }

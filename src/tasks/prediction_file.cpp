@@ -7,10 +7,10 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "lockstep/base/build_info.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
@@ -245,9 +245,7 @@ class JsonWriter final : public LineWriter {
   using LineWriter::LineWriter;
 
  private:
-  void append_value(const std::string& value) {
-    text_ += nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  }
+  void append_value(const std::string& value) { text_ += json_quoted(value); }
   template <class T>
   void append_value(T value) {
     if constexpr (std::is_floating_point_v<T>)

@@ -16,7 +16,7 @@ get() {
 }
 get update
 # The libraries among the packages of `make deps`.
-get --yes --download-only install $(sed -n '/^PACKAGES/,/[^\\]$/p' "$makefile" | grep -oE '[a-z0-9.-]+-dev')
+get --yes --download-only install $(sed -n '/^\(TEST_\)\?PACKAGES/,/[^\\]$/p' "$makefile" | grep -oE '[a-z0-9.-]+-dev')
 for package in "$apt"/cache/archives/*.deb; do
   case ${package##*/} in gcc-1* | g++* | cpp-* | gfortran* | *binutils* | *perl* | openssh-* | libicu-dev*) continue ;; esac
   dpkg -x "$package" "$dir"

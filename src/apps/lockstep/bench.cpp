@@ -8,6 +8,7 @@
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/ledger_report.hpp"
 #include "apps/lockstep/measure_step.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/process.hpp"
@@ -165,7 +166,7 @@ void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, T
     if (world.rank() != 0) continue;
     const Json& r = rows.back();
     if (options.json) {
-      std::cout << r.dump() << std::endl;
+      std::cout << json_text(r) << std::endl;
       continue;
     }
     if (rows.size() == 1)
@@ -220,7 +221,7 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
     const StepMeasurement step = measure_step(world, config, *model, threads, bench.budget);
     if (world.rank() == 0) {
       const Json report = ledger_json(step.ledger, step.steps);
-      std::cout << (bench.json ? report.dump() + "\n" : ledger_text(report)) << std::flush;
+      std::cout << (bench.json ? json_text(report) + "\n" : ledger_text(report)) << std::flush;
     }
     return 0;
   }
@@ -249,7 +250,7 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
       result["peak_memory_bytes"] = world.communicator().all_reduced(peak_memory_bytes(), ReduceOp::max, "peak memory");
       if (world.rank() == 0) {
         if (bench.json) {
-          std::cout << result.dump() << std::endl;
+          std::cout << json_text(result) << std::endl;
         } else {
           print(result);
           std::cout << "  " << std::left << std::setw(14) << "peak memory" << human_bytes(result["peak_memory_bytes"])
@@ -271,7 +272,7 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
     if (job == "train" && !bench.scaling.ranks.empty()) {
       const Json prediction = predict_scaling(world, config, *model, best_step, bench.scaling);
       if (world.rank() == 0)
-        std::cout << (bench.json ? prediction.dump() + "\n" : scaling_text(prediction)) << std::flush;
+        std::cout << (bench.json ? json_text(prediction) + "\n" : scaling_text(prediction)) << std::flush;
     }
     if (bench.sweep_threads && world.rank() == 0 && !bench.json)
       std::cout << "best for " << job << ": --threads " << best["threads"] << " (" << grouped(best["samples"]["per_s"])

@@ -47,7 +47,7 @@ class Queue {
     const fs::path file = fs::path(config.run.dir) / kCampaignFile;
     const std::string text = read_if_there(file);
     for (const std::string& line : split(text, '\n')) {
-      const Json known = Json::parse(line, nullptr, false);  // a start that was killed leaves half a line
+      const Json known = parse_ordered_json(line);  // a start that was killed leaves half a line
       if (!known.is_object()) continue;
       const std::string name = known.at("name");
       if (known.value("configuration", "") != key_) {  // its files are no longer of an earlier line
@@ -73,7 +73,7 @@ class Queue {
   /// Takes the name, code and text of a training that has ended, or "". Answers with the folder, last epoch and changes
   /// of the next one, "wait" or "end".
   std::string answer(const std::string& ended) {
-    if (!ended.empty()) note(Json::parse(ended));
+    if (!ended.empty()) note(parse_ordered_json(ended));
     if (waiting_.empty() && std::exchange(changed_, false)) plan();
     if (waiting_.empty() || stopped_) return running_.empty() ? "end" : "wait";
     const Training next = std::move(waiting_.front());
@@ -193,7 +193,7 @@ int train_campaign(World& world, const Options& options, RunConfig& config, cons
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       continue;
     }
-    const Json parts = Json::parse(next);
+    const Json parts = parse_ordered_json(next);
     const Training training{
         .folder = parts.at(0), .title = "", .changes = parts.at(2).get<Changes>(), .until_epoch = parts.at(1)};
     world.at(training.folder.c_str(), -1);

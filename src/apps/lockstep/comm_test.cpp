@@ -9,6 +9,7 @@
 #include "apps/lockstep/bench_scaling.hpp"
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/measure_step.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/doctor/communication_check.hpp"
 #include "lockstep/doctor/doctor.hpp"
@@ -180,7 +181,7 @@ int run_comm_test(World& world, const Args& args) {
   world.configure(limits);
   const StopSignals signals;  // of a job that stops during its preflight: the check ends anyway
   const CommReport report = comm_test(world, {.max_bytes = static_cast<std::size_t>(max_bytes), .budget_s = budget_s});
-  nlohmann::ordered_json out = nlohmann::ordered_json::parse(comm_test_json(report));
+  nlohmann::ordered_json out = parse_ordered_json(comm_test_json(report));
   const bool brief = report.passed() && !report.slow() && log::detail() != LogDetail::all;
   std::string text = brief ? comm_test_line(report) : comm_test_text(report);
   if (doctor) {
@@ -190,7 +191,7 @@ int run_comm_test(World& world, const Args& args) {
       about.file_system = shared_file_system(std::filesystem::current_path());
     });
     const DoctorReport found = examine(world, about);
-    out["doctor"] = nlohmann::ordered_json::parse(doctor_json(found));
+    out["doctor"] = parse_ordered_json(doctor_json(found));
     text += doctor_text(found);
     world.together("writing the site file", [&] {
       if (!site.empty() && world.rank() == 0) {
@@ -207,7 +208,7 @@ int run_comm_test(World& world, const Args& args) {
     out["model"] = comm_share_json(share);
     text += comm_share_text(share);
   }
-  if (world.rank() == 0) std::cout << (json ? out.dump(2) + "\n" : text) << std::flush;
+  if (world.rank() == 0) std::cout << (json ? json_text(out, 2) + "\n" : text) << std::flush;
   return report.passed() ? 0 : static_cast<int>(Fault::internal);
 }
 

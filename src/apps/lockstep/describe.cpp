@@ -12,7 +12,7 @@ Json json_of(const H5Value& value) {
 }
 
 std::string shape_text(const Json& shape) {
-  return shape.empty() ? "scalar" : listed(shape, " x ", [](const Json& n) { return n.dump(); });
+  return shape.empty() ? "scalar" : listed(shape, " x ", [](const Json& n) { return json_text(n); });
 }
 
 }  // namespace
@@ -20,7 +20,7 @@ std::string shape_text(const Json& shape) {
 std::string text_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_null()) return "-";
-  if (!value.is_number_float()) return value.dump();
+  if (!value.is_number_float()) return json_text(value);
   return printed("%.6g", value.get<double>());
 }
 

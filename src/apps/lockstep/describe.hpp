@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/json.hpp"
 #include "lockstep/report/metric.hpp"
 
 namespace lockstep {
@@ -14,10 +15,8 @@ namespace lockstep::apps {
 
 using Json = nlohmann::ordered_json;
 
-/// JSON with a line break; indent -1: on one line. Bytes of a name that are not UTF-8 become U+FFFD.
-inline std::string line_of(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+/// JSON with a line break.
+inline std::string line_of(const Json& json, int indent) { return json_text(json, indent) + "\n"; }
 
 /// The facts that `lockstep info` shows about a data set, as JSON and as text.
 /// errors  Error: usage if the file is missing; data if it is damaged or of another format

@@ -55,7 +55,7 @@ Json machine(World& world) {
                      {"OMP_NUM_THREADS", threads == nullptr ? Json() : Json(threads)}};
   Json ranks = Json::array();
   for (const auto& text : world.communicator().all_gather_text(line_of(mine, -1), "machine facts"))
-    ranks.push_back(Json::parse(text));
+    ranks.push_back(parse_ordered_json(text));
   const BuildInfo& build = build_info();
   choose_isa(world, "auto");
   Json isas = Json::array();
@@ -82,10 +82,11 @@ std::string cuda_text(const Json& facts) {
 }
 
 std::string machine_text(const Json& facts) {
-  std::string out = version_line() + "\n\n" +
-                    aligned({{"MPI", text_of(facts["mpi"])},
-                             {"CPU kernels", text_of(facts["isa"]) + " (of " + facts["devices"]["cpu"].dump() + ")"},
-                             {"CUDA", cuda_text(facts)}});
+  std::string out =
+      version_line() + "\n\n" +
+      aligned({{"MPI", text_of(facts["mpi"])},
+               {"CPU kernels", text_of(facts["isa"]) + " (of " + json_text(facts["devices"]["cpu"]) + ")"},
+               {"CUDA", cuda_text(facts)}});
   std::vector<std::vector<std::string>> rows = {
       {"rank", "host", "pid", "cores", "OMP_NUM_THREADS", "memory", "CPU kernels", "processor"}};
   for (const Json& r : facts["ranks"])

@@ -78,7 +78,7 @@ std::vector<Standing> Search::at(std::int64_t rung, const std::vector<std::size_
     std::vector<double> values;
     for (std::size_t s = 0; s < seeds_.size(); ++s)
       if (const auto end = ends.find(training(c, s, rung).name()); end != ends.end() && end->second.code == kExitDone)
-        values.push_back(Json::parse(end->second.text).at("value"));
+        values.push_back(parse_ordered_json(end->second.text).at("value"));
     if (values.size() == seeds_.size()) found.push_back({c, rung, mean_interval(values)});
   }
   std::ranges::stable_sort(found, [&](const Standing& a, const Standing& b) {

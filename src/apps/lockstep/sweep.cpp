@@ -46,7 +46,7 @@ std::string best_of(const fs::path& dir, const Training& training, const Metric&
   }
   require_data(best != nullptr, "reading '", dir.string(), "': ", metric.name, " of the validation samples was never ",
                "finite");
-  return Json{{"value", value}, {"epoch", best->epoch}, {"step", best->step}}.dump();
+  return json_text(Json{{"value", value}, {"epoch", best->epoch}, {"step", best->step}});
 }
 
 /// The options `sweep.KEY`, and their values.
@@ -132,7 +132,7 @@ Json trial_of(const Search& search, std::size_t c, std::size_t seed, const Train
     if (found == ends.end()) continue;
     const auto& [code, text] = found->second;
     Json& result = trial["results"].emplace_back(Json{{"until_epoch", rung}});
-    result.update(code == kExitDone ? Json::parse(text) : Json{{"failed", text}});
+    result.update(code == kExitDone ? parse_ordered_json(text) : Json{{"failed", text}});
   }
   return trial;
 }
@@ -219,7 +219,7 @@ void write_results(const Options& options, const RunConfig& config, const Search
                                 {"method", method},
                                 {"best", text_of(search.changes(best.configuration))}}});
   log::info("best configurations", table_text(table));
-  const Json trained = Json::parse(ends.at(winner.name()).text);
+  const Json trained = parse_ordered_json(ends.at(winner.name()).text);
   EvalRecord record;
   record.step = trained.at("step");
   record.epoch = trained.at("epoch");

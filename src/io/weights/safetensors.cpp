@@ -4,8 +4,8 @@
 
 #include "elements.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/io/json_depth.hpp"
 
 /// safetensors: u64 header length · JSON header · raw arrays, without gaps.
 /// source  github.com/huggingface/safetensors, "Format"
@@ -18,17 +18,14 @@ constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kLargestHeader = 100'000'000;  ///< the format's own limit
 constexpr const char *kMetadata = "__metadata__", *kDataHash = "data_xxh3", *kMetadataHash = "metadata_xxh3";
 
-/// Replaces bytes that are not UTF-8 by U+FFFD: a badly encoded name must not prevent the export of a model.
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 /// Checksums: over the metadata except its own entry, in key order; and over the array descriptions and the data.
 std::string metadata_hash(Json metadata) {
   metadata.erase(kMetadataHash);
-  return hex64(hash64(text_of(metadata)));
+  return hex64(hash64(json_text(metadata)));
 }
 std::string data_hash(Json header, std::string_view data) {
   header.erase(kMetadata);
-  return hex64(hash64(data.data(), data.size(), hash64(text_of(header))));
+  return hex64(hash64(data.data(), data.size(), hash64(json_text(header))));
 }
 
 /// Parses the header. errors  data: no JSON object, a deep one, a key twice
@@ -149,7 +146,7 @@ std::string safetensors_bytes(const NamedArrays& content) {
   entries[kMetadataHash] = metadata_hash(entries);
   header[kMetadata] = entries;
 
-  std::string text = text_of(header);
+  std::string text = json_text(header);
   text.resize((text.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');
   const auto length = static_cast<std::uint64_t>(text.size());
   return std::string(reinterpret_cast<const char*>(&length), kLengthBytes) + text + data;

@@ -32,7 +32,7 @@ ArcGrid grid_of(const Json& pair, const char* side, const std::string& where) {
     for (std::size_t c = 0; c < rows[r].size(); ++c) {
       const Json& cell = rows[r][c];
       require_data(cell.is_number_integer() && cell >= 0 && cell <= 9, "reading ", where, ": cell ", c + 1, " of row ",
-                   r + 1, " of '", side, "' is ", cell.dump(), ", not a colour 0 .. 9");
+                   r + 1, " of '", side, "' is ", json_text(cell), ", not a colour 0 .. 9");
       grid.cells.push_back(cell.get<std::uint8_t>());
     }
   }

@@ -20,7 +20,7 @@ std::int64_t number(const Json& json, const fs::path& file, const char* key, std
   require_data(json.is_object() && json.contains(key), "reading '", file.string(), "': no '", key, "'");
   if (null_is_none && json[key].is_null()) return -1;
   require_data(json[key].is_number_integer() && json[key] >= low && json[key] <= high, "reading '", file.string(),
-               "': '", key, "' is ", json[key].dump(), ", expected a whole number ", low, " .. ", high);
+               "': '", key, "' is ", json_text(json[key]), ", expected a whole number ", low, " .. ", high);
   return json[key].get<std::int64_t>();
 }
 
@@ -129,7 +129,7 @@ void read_split(const fs::path& folder, PuzzleSet& set, std::int64_t& names, std
   for (const Json& name : json["sets"]) {
     require_data(
         name.is_string() && !name.get<std::string>().empty() && name.get<std::string>().find('/') == std::string::npos,
-        "reading '", file.string(), "': ", name.dump(), " is not the name of a set");
+        "reading '", file.string(), "': ", json_text(name), " is not the name of a set");
     parts.push_back(Reader{set, names, folder, name.get<std::string>()}.part());
   }
   std::int64_t groups = 0;

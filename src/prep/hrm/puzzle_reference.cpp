@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/prep/hrm/arc.hpp"
 #include "lockstep/prep/hrm/puzzle_csv.hpp"
 #include "lockstep/prep/reference.hpp"
@@ -31,7 +32,7 @@ void compare_part(const H5File& golden, const std::string& group, const PuzzlePa
 /// Compares our metadata with upstream's dataset.json.
 void compare_metadata(const H5File& golden, const std::string& group, const std::string& attribute,
                       const PuzzleSet& set, const PuzzlePart& part, ReferenceReport& report) {
-  const auto theirs = nlohmann::json::parse(golden.text_attribute(group, attribute), nullptr, false);
+  const auto theirs = parse_json(golden.text_attribute(group, attribute));
   const nlohmann::json ours = {
       {"pad_id", set.pad_id},
       {"ignore_label_id", set.ignore_label_id},
@@ -43,7 +44,7 @@ void compare_metadata(const H5File& golden, const std::string& group, const std:
       {"mean_puzzle_examples", static_cast<double>(part.rows) / static_cast<double>(part.puzzles())},
       {"sets", {part.name}}};
   report.state(group.substr(1) + "/" + attribute,
-               ours == theirs ? "" : "ours " + ours.dump() + ", the reference has " + theirs.dump());
+               ours == theirs ? "" : "ours " + json_text(ours) + ", the reference has " + json_text(theirs));
 }
 
 BasePuzzles table(const H5File& golden, const std::string& group, const std::string& attribute,

@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
 #include "lockstep/io/file_kind.hpp"
@@ -28,7 +29,7 @@ Json json_of(const ArcAnswer& grid) {
 
 ArcAnswer grid_of(const std::string& text) {
   ArcAnswer grid;
-  for (const auto& row : Json::parse(text)) {
+  for (const auto& row : parse_json(text)) {
     ++grid.rows;
     for (const auto& cell : row) grid.cells.push_back(cell.get<std::uint8_t>());
   }
@@ -55,8 +56,7 @@ class Votes {
         std::ranges::sort(ballots);
         const std::vector<ArcCandidate> best = arc_candidates(ballots);
         const auto attempt = [&](std::size_t n) {
-          return best.empty() ? Json::parse("[[0]]")
-                              : Json::parse(grids_.at(best[std::min(n, best.size() - 1)].answer));
+          return best.empty() ? parse_json("[[0]]") : parse_json(grids_.at(best[std::min(n, best.size() - 1)].answer));
         };
         all[task].push_back({{"attempt_1", attempt(0)}, {"attempt_2", attempt(1)}});
       }
@@ -124,7 +124,7 @@ void predict_arc(World& world, const Args& args, const HrmPrediction& a, const R
       std::get<Integers>(values[1])[i] =
           example.row - example.part->first_example(example.part->puzzle_of(example.row));
       std::get<Texts>(values[2])[i] = name;
-      std::get<Texts>(values[3])[i] = json_of(arc_answer(variant, solved[i].answer)).dump();
+      std::get<Texts>(values[3])[i] = json_text(json_of(arc_answer(variant, solved[i].answer)));
       set_halting_columns(values, halting, i, solved[i]);
     }
   };
@@ -136,7 +136,7 @@ void predict_arc(World& world, const Args& args, const HrmPrediction& a, const R
   };
   write_predictions(world, a.output, table);
   if (world.rank() != 0 || a.submission.empty()) return;
-  write_text_atomically(a.submission, votes.submission().dump() + "\n");
+  write_text_atomically(a.submission, json_text(votes.submission()) + "\n");
   std::cout << "wrote " << a.submission << ": two attempts at each test input of " << votes.tasks() << " tasks\n"
             << std::flush;
 }

@@ -7,9 +7,9 @@
 
 #include "lockstep/base/consecutive.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/json.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/interaction_lines.hpp"
-#include "lockstep/io/json_depth.hpp"
 #include "lockstep/io/line_reader.hpp"
 #include "lockstep/samples/sequence_window.hpp"
 
@@ -31,7 +31,7 @@ class Reader {
   void read(const InteractionOptions& options) {
     LineReader lines(path_);
     bool more = next(lines);
-    if (more && text_.starts_with("{") && nlohmann::json::parse(text_, nullptr, false).contains("items")) {
+    if (more && text_.starts_with("{") && parse_json(text_).contains("items")) {
       unit_ = time_unit(options.time_unit);
       require_usage(options.columns.empty() && options.where.empty() && options.user_column.empty() &&
                         options.item_column.empty() && options.time_column.empty(),
@@ -89,21 +89,21 @@ class Reader {
   }
 
   std::string id_of(const nlohmann::json& value) const {
-    if (value.is_number_integer()) return value.dump();
+    if (value.is_number_integer()) return json_text(value);
     if (!value.is_string()) fail("an id must be a text or a whole number");
     return value.get<std::string>();
   }
   Moment time_of(const nlohmann::json& value) const {
     Moment time;
-    const TimeFault fault = read_time(value.is_string() ? value.get<std::string>() : value.dump(), time, unit_);
-    if (fault == TimeFault::no_time) fail("time ", value.dump(), " is neither a number of seconds nor a date");
+    const TimeFault fault = read_time(value.is_string() ? value.get<std::string>() : json_text(value), time, unit_);
+    if (fault == TimeFault::no_time) fail("time ", json_text(value), " is neither a number of seconds nor a date");
     if (fault == TimeFault::too_large || time.seconds < 0 || time.seconds > kLargestTime)
-      fail("time ", value.dump(), " is out of range; it must be 0 .. ", kLargestTime);
+      fail("time ", json_text(value), " is out of range; it must be 0 .. ", kLargestTime);
     return time;
   }
   void read_object() {
     if (nests_deeply(text_)) fail("its lists and objects are nested too deeply");
-    const nlohmann::json object = nlohmann::json::parse(text_, nullptr, false);
+    const nlohmann::json object = parse_json(text_);
     const auto array = [&](const char* key) {
       const auto at = object.find(key);
       if (at == object.end() || !at->is_array()) fail("no array '", key, "'");
