@@ -7,18 +7,13 @@
 #include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/ledger.hpp"
+#include "sanitizer.hpp"
 #include "support/device_array.hpp"
 #include "support/test.hpp"
 
 // Errors that a GPU hides or hangs on. Each kernel below has one.
 
 namespace {
-
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kAddressSanitizer = true;  // it ends the program at such an access
-#else
-constexpr bool kAddressSanitizer = false;
-#endif
 
 constexpr unsigned kAll = gpu::kWholeWarp;
 
@@ -204,7 +199,7 @@ TEST_SUITE("cuda_host.faults") {
                    "argument 2 points to byte 0 of the freed 64 bytes");
   }
 
-  TEST_CASE("indices outside local and shared arrays are errors" * doctest::skip(kAddressSanitizer)) {
+  TEST_CASE("indices outside local and shared arrays are errors" * doctest::skip(cuda_host::kAddressSanitizer)) {
     DeviceArray<float> out(4);
     const gpu::Grid grid{.grid = 1, .block = 32, .shared_bytes = 64};
     CHECK(complaint_of(grid, local_array_kernel, out.data(), 3).empty());

@@ -2,16 +2,11 @@
 
 #include <sys/resource.h>
 
+#include "cuda_host/sanitizer.hpp"
 #include "lockstep/device/cuda_types.hpp"
 #include "support/test.hpp"
 
 namespace {
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kAddressSanitizer = true;  // ends the program on such a request
-#else
-constexpr bool kAddressSanitizer = false;
-#endif
-
 bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % Buffer::kAlignment == 0; }
 }  // namespace
 
@@ -43,11 +38,12 @@ TEST_SUITE("device.buffer") {
     CHECK(Buffer().data() == nullptr);
   }
 
-  TEST_CASE("an impossible allocation is an error that names the size" * doctest::skip(kAddressSanitizer)) {
+  TEST_CASE("an impossible allocation is an error that names the size" * doctest::skip(cuda_host::kAddressSanitizer)) {
     check_mentions(error_of(Fault::internal, [] { Buffer(Device{}, std::size_t{1} << 60); }), "1024.0 PiB");
   }
 
-  TEST_CASE("an allocation beyond ulimit -v names its purpose and the limit" * doctest::skip(kAddressSanitizer)) {
+  TEST_CASE("an allocation beyond ulimit -v names its purpose and the limit" *
+            doctest::skip(cuda_host::kAddressSanitizer)) {
     const auto says = [](MemoryUse use, const char* purpose, const char* advice) {
       rlimit old{};
       REQUIRE(::getrlimit(RLIMIT_AS, &old) == 0);
