@@ -228,7 +228,7 @@ TEST_SUITE("apps.emulator") {
       CHECK_FALSE(contains(said, contents.variables.input_names[0] + " in K"));
     }
     H5File plain = H5File::create("plain.h5");
-    plain.write<float>("/x", {1, 1, 1, 1, 1e30F, 1}, {2, 3});
+    plain.write<float>("/x", std::vector<float>{1, 1, 1, 1, 1e30F, 1}, {2, 3});
     plain.close();
     const Words words = {"predict", "--checkpoint", checkpoint, "--input", "plain.h5", "--output", "y.h5"};
     const auto predicted = succeeded(run_lockstep(words));

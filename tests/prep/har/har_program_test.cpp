@@ -566,7 +566,7 @@ TEST_SUITE("prep.har") {
     write_recording("a.csv", 10, "x,y\n");
     write_recording("b.csv", 10, "x,z\n");
     write_recording("d.csv", 10, "x,y\n");
-    write_text("c.csv", "1 2 3\n4 5 6\n");
+    write_text("c.csv", "7 2 3\n4 5 6\n");
     const std::string words = "--rate 20 --window 4 ", twice = "twice.csv,walk,1,train\n";
     const auto with = [&](const std::string& list, int status, const auto&... parts) {
       check_har_fails(list, words, status, parts...);
