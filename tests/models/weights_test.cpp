@@ -115,7 +115,7 @@ TEST_SUITE("models.weights") {
 
     HarArch har;
     har.hidden = {}, har.mode = HarArch::Mode::average, har.pre_norm = false, har.classes = 2, har.channels = 1;
-    const HarMetadata names = {{"a", "b\"c"}, {"x"}, {0.25}, {3}, 50};
+    const HarMetadata names = {{"a", "b\"c"}, {"x"}, {}, {0.25}, {3}, 50};
     text["kind"] = "har";
     describe(text, har, names);
     HarArch har_back;
