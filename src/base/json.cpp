@@ -5,28 +5,17 @@
 
 namespace lockstep {
 
-namespace {
-template <class Json>
-Json parse(std::string_view text, std::string* problem) {
+nlohmann::json parse_json(std::string_view text, std::string* problem) {
   try {
-    return Json::parse(text);
+    return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
     if (problem != nullptr) *problem = error.what();
-    return Json(nlohmann::detail::value_t::discarded);
+    return nlohmann::json(nlohmann::json::value_t::discarded);
   }
 }
-template <class Json>
-std::string text_of(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+std::string json_text(const nlohmann::json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
-}  // namespace
-
-nlohmann::json parse_json(std::string_view text, std::string* problem) { return parse<nlohmann::json>(text, problem); }
-nlohmann::ordered_json parse_ordered_json(std::string_view text) {
-  return parse<nlohmann::ordered_json>(text, nullptr);
-}
-std::string json_text(const nlohmann::json& json, int indent) { return text_of(json, indent); }
-std::string json_text(const nlohmann::ordered_json& json, int indent) { return text_of(json, indent); }
 std::string json_quoted(const std::string& text) { return json_text(nlohmann::json(text)); }
 
 bool nests_deeply(std::string_view json) {
