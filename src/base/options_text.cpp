@@ -180,7 +180,7 @@ std::string Options::help(int columns) const {
     if (first) common();
   }
   if (first) out += "\nOptions\n", common();
-  if (!table.words.empty()) {
+  if (!table.words.empty() && table.lists.empty()) {  // else they may set keys that are not listed
     out += "\nWords of other programs\n";
     for (const auto& word : table.words) entry(word->spelling(), word->help);
   }

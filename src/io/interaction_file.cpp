@@ -270,7 +270,7 @@ struct InteractionFile::State {
       if (!wanted.empty()) return required(wanted, role.option);
       const Names present = usual_names(names, role);
       if (present.empty()) return {};
-      if (present.size() > 1)
+      if (present.size() > 1 && present[0] != present[1])
         fail(where_names_are(), " has both '", present[0], "' and '", present[1], "'; choose one with ", role.option);
       return required(present[0], role.option);
     };
