@@ -126,13 +126,9 @@ int observe_gpu(lsfit_session* s, long n, const S* x, long x_node, long x_variab
   });
 }
 
-}  // namespace
-
-namespace {
-
 /// communicator  returns it, once MPI may be called
 int open(const auto& communicator, const char* config, int n_in, int n_out, const char* names, const char* units,
-         lsfit_session** session) noexcept {
+         lsfit_session** session) {
   if (session) *session = nullptr;
   return guarded([&] {
     require_argument(session, "the pointer for the session is null");

@@ -38,13 +38,12 @@ void EmulatorArch::check(Fault fault) const {
 }
 
 Emulator::Emulator(EmulatorArch arch, Moments moments, DType dtype, std::uint64_t seed, BiasInit bias_init)
-    : Emulator(std::move(arch), std::move(moments), dtype,
-               bias_init == BiasInit::torch ? xavier_and_torch : xavier_and_zeros) {
+    : Emulator(arch, std::move(moments), dtype, bias_init == BiasInit::torch ? xavier_and_torch : xavier_and_zeros) {
   params_->allocate(seed);
 }
 
 Emulator::Emulator(EmulatorArch arch, Moments moments, DType dtype, MakeInit init)
-    : arch_(std::move(arch)), moments_(std::move(moments)), params_(std::make_unique<ParamStore>(dtype)) {
+    : arch_(arch), moments_(std::move(moments)), params_(std::make_unique<ParamStore>(dtype)) {
   arch_.check(Fault::usage);
   check_moments(moments_, arch_.n_in, arch_.n_out, "emulator");
   require(dtype == DType::f32 || dtype == DType::f64, "emulator in ", dtype, ": must be f32 or f64");
